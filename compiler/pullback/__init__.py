@@ -1,0 +1,1 @@
+"""A differentiation compiler: NumPy functions, SymPy expressions and expression files to machine-code gradients."""

@@ -1,0 +1,13 @@
+"""THE op table: every op of the IR, in one closed mapping by name. To add an op, add a record to its family's file."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pullback.ir.ops import contract, control, elementwise, index, reduce, shape, special
+from pullback.ir.ops.base import Op
+
+_FAMILIES = (elementwise.OPS, special.OPS, reduce.OPS, shape.OPS, index.OPS, contract.OPS, control.OPS)
+OPS: Mapping[str, Op] = MappingProxyType({name: op for family in _FAMILIES for name, op in family.items()})
+assert len(OPS) == sum(map(len, _FAMILIES)), "two families define one op"
+
+__all__ = ["OPS", "Op"]

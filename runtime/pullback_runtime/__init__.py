@@ -1,0 +1,1 @@
+"""What a compiled function needs when it runs: NumPy and the standard library only."""
