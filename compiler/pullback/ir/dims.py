@@ -166,7 +166,7 @@ def _canonical(sums: Mapping[Monomial, int]) -> Size:
 
 
 def _factor_text(size: Size) -> str:
-    plain = isinstance(size, int) and size >= 0 or isinstance(size, Dim) and size.bare_symbol() is not None
+    plain = (isinstance(size, int) and size >= 0) or (isinstance(size, Dim) and size.bare_symbol() is not None)
     return str(size) if plain else f"({size})"
 
 

@@ -1,7 +1,7 @@
 """The one contraction: every product of arrays (matmul, dot, einsum, tensordot, outer with a sum) is ``contract``.
 
 ``contract(x, y) {batch = ((bx..), (by..)), axes = ((cx..), (cy..))}`` multiplies and sums over the paired axes ``cx``/``cy``;
-the paired axes ``bx``/``by`` are kept once. The result's axes are the batch axes, then the free axes of ``x``, then those of ``y``.
+the paired axes ``bx``/``by`` are kept once. The result has the batch axes, then the free axes of ``x``, then those of ``y``.
 """
 
 from __future__ import annotations

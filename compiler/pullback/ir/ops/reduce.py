@@ -1,7 +1,7 @@
 """Reductions over ``axes`` (a sorted tuple; the axes vanish), and first-order recurrences.
 
-``sum``, ``prod``, ``max``, ``min``, ``any``, ``all``, ``norm``, ``logsumexp``; ``argmax`` and ``argmin`` over one axis; ``cumsum``; and
-``recurrence``, of which cumulative products are a special case.
+``sum``, ``prod``, ``max``, ``min``, ``any``, ``all``, ``norm``, ``logsumexp``; ``argmax``, ``argmin`` over one axis; ``cumsum``;
+and ``recurrence``, of which cumulative products are a special case.
 """
 
 from __future__ import annotations
