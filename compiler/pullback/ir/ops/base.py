@@ -180,6 +180,7 @@ class Linear(Op):
     linear: tuple[int, ...] | None = (0,)
     transpose: Callable[..., tuple[Value | None, ...]]
     accumulates: bool = False
+    carries_mask: bool = True  # False: the rule is for values only, so the mask ends here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

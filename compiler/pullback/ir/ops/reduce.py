@@ -1,12 +1,13 @@
 """Reductions over ``axes`` (a sorted tuple; the axes vanish), and first-order recurrences.
 
-``sum``, ``prod``, ``max``, ``min``, ``any``, ``all``, ``norm``, ``logsumexp``; ``argmax``, ``argmin`` over one axis; ``cumsum``;
-and ``recurrence``, of which cumulative products are a special case.
+``sum``, ``prod``, ``max``, ``min``, ``any``, ``all``, ``norm``, ``logsumexp``; ``argmax``, ``argmin`` over one axis;
+``cumsum``; and ``recurrence``, of which cumulative products are a special case.
 """
 
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,67 @@ NORM = Weighted(  # the Euclidean norm
 )
 
 
+def _centred(b: Builder, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
+    """``x`` less its mean, and the number of elements in the mean (in x's element type)."""
+    count = b.convert(b.dim(product(x.type.shape[a] for a in axes)), dtype=x.type.dtype.name)
+    total = b.sum(x, axes=axes)
+    return b.sub(x, spread_back(b, b.div(total, b.spread(count, total.type.shape)), x.type, axes)), count
+
+
+def _freedom(b: Builder, instr: Instr) -> tuple[Value, Value]:
+    """Deviations from the mean, and the degrees of freedom ``n - ddof`` as a scalar."""
+    centred, count = _centred(b, instr.args[0], instr.attrs["axes"])
+    freedom = b.sub(count, b.const(instr.attrs["ddof"], count.type.dtype))
+    return centred, b.maximum(freedom, b.const(0, count.type.dtype))  # NumPy clips it at 0
+
+
+def _var_weights(b: Builder, instr: Instr, out: Value) -> Value:
+    """2 (x - mean) / (n - ddof): 0/0 is NaN for one element with ddof=1, as the value is."""
+    centred, freedom = _freedom(b, instr)
+    return b.div(b.mul(b.full(2, centred.type), centred), b.spread(freedom, centred.type.shape))
+
+
+def _decompose_var(b: Builder, instr: Instr) -> Value:
+    centred, freedom = _freedom(b, instr)
+    total = b.sum(b.square(centred), axes=instr.attrs["axes"])
+    return b.div(total, b.spread(freedom, total.type.shape))
+
+
+def _evaluate_var(args: Any, attrs: Attrs) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # too few elements: NaN is the answer
+        return np.var(args[0], axis=attrs["axes"], ddof=attrs["ddof"])
+
+
+_VAR_SAMPLES = tuple((types, {**attrs, "ddof": ddof}) for types, attrs in _SAMPLES[:4] for ddof in (0, 1))
+VAR = Weighted(  # its own op because its derivative must divide by n - ddof inside the weight
+    name="var",
+    infer=_reduced("f"),
+    evaluate=_evaluate_var,
+    weights=_var_weights,
+    lower=Decompose(_decompose_var),
+    samples=_VAR_SAMPLES,
+)
+
+
+def _std_weights(b: Builder, instr: Instr, out: Value) -> Value:
+    """(x - mean) / (n - ddof) / std, and 0 where the standard deviation is 0."""
+    centred, freedom = _freedom(b, instr)
+    zero = b.zeros(out.type)
+    slope = b.div(b.div(centred, b.spread(freedom, centred.type.shape)), out)
+    return b.select(b.eq(out, zero), zero, slope)
+
+
+STD = Weighted(
+    name="std",
+    infer=_reduced("f"),
+    evaluate=lambda args, attrs: np.sqrt(_evaluate_var(args, attrs)),
+    weights=_std_weights,
+    lower=Decompose(lambda b, instr: b.sqrt(_decompose_var(b, instr))),
+    samples=_VAR_SAMPLES,
+)
+
+
 def _shift(b: Builder, x: Value, axes: tuple[int, ...]) -> Value:
     """The maximum over ``axes``; 0 where that is infinite, so that subtracting it cannot make NaN."""
     top = b.max(x, axes=axes)
@@ -300,8 +362,9 @@ CUMSUM = Linear(
         np.cumsum(args[0][..., ::-1], axis=-1)[..., ::-1] if attrs["reverse"] else np.cumsum(args[0], axis=-1)
     ),
     transpose=lambda t, instr, ct: (t.cumsum(ct, reverse=not instr.attrs["reverse"]),),
+    carries_mask=False,
     lower=Routine("cumsum"),
     samples=((("f64[5]",), {"reverse": False}), (("f64[2, 3]",), {"reverse": True})),
 )
 
-OPS = table(SUM, PROD, MAX, MIN, ARGMAX, ARGMIN, ANY, ALL, NORM, LOGSUMEXP, RECURRENCE, CUMSUM)
+OPS = table(SUM, PROD, MAX, MIN, ARGMAX, ARGMIN, ANY, ALL, NORM, VAR, STD, LOGSUMEXP, RECURRENCE, CUMSUM)

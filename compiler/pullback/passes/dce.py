@@ -1,0 +1,32 @@
+"""Dead code elimination: drops instructions whose results nobody needs and that have no effect."""
+
+from __future__ import annotations
+
+from pullback.ir.core import Block, Func, Instr, Value, walk
+
+
+def dce(func: Func) -> Func:
+    live: set[Value] = {value for _, value in func.names}
+    return Func(func.name, _sweep(func.block, live), func.names)
+
+
+def _sweep(block: Block, live: set[Value]) -> Block:
+    kept: list[Instr] = []
+    for instr in reversed(block.body):
+        if not (_has_effect(instr) or any(out in live for out in instr.outs)):
+            continue
+        live.update(instr.args)
+        blocks = tuple(_sweep(inner, live) for inner in instr.blocks)
+        if blocks != instr.blocks:
+            instr = Instr(instr.op, instr.outs, instr.args, instr.attrs, blocks, instr.loc)
+        kept.append(instr)
+    if len(kept) == len(block.body) and all(a is b for a, b in zip(reversed(kept), block.body, strict=True)):
+        return block
+    return Block(block.params, tuple(reversed(kept)))
+
+
+def _has_effect(instr: Instr) -> bool:
+    """Effects of its own, or (beyond the yields) of an instruction inside."""
+    if instr.op.effect:
+        return True
+    return any(inner.op.effect and inner.op.name != "yield" for block in instr.blocks for inner in walk(block))

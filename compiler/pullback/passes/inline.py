@@ -1,0 +1,65 @@
+"""Copying a function's body into the one being built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pullback.errors import ShapeError
+from pullback.ir.core import Block, Builder, Func, Instr, Value
+from pullback.ir.dims import Dim, Size, replace
+from pullback.passes.rewrite import renamed, replace_sizes
+
+
+def inline(b: Builder, func: Func, args: Sequence[Value]) -> tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]:
+    """Append ``func`` applied to ``args``; gives its results and its named values. ShapeError if an argument does not fit."""
+    sizes = bind_sizes(func, args)
+    new: dict[Value, Value] = dict(zip(func.params, args, strict=True))
+    _copy(b, func.block.body[:-1], sizes, new)
+    return tuple(new.get(v, v) for v in func.results), renamed(func.names, new)
+
+
+def bind_sizes(func: Func, args: Sequence[Value]) -> dict[str, Size]:
+    """What ``func``'s symbols are in terms of the caller's: bare axes define, all axes must agree."""
+    sizes: dict[str, Size] = {}
+    for param, arg in zip(func.params, args, strict=True):
+        if param.type.rank != arg.type.rank or param.type.dtype is not arg.type.dtype:
+            raise ShapeError(f"{func.name} expects {param.type} for {param.name}, got {arg.type}")
+        for axis, size in zip(param.type.shape, arg.type.shape, strict=True):
+            symbol = axis.bare_symbol() if isinstance(axis, Dim) else None
+            if symbol is not None:
+                sizes.setdefault(symbol, size)
+    for param, arg in zip(func.params, args, strict=True):
+        for axis, size in zip(param.type.shape, arg.type.shape, strict=True):
+            if replace(axis, sizes) != size:
+                raise ShapeError(f"{func.name} expects {param.type} for {param.name}, got {arg.type}")
+    return sizes
+
+
+def substitute_sizes(func: Func, sizes: dict[str, Size]) -> Func:
+    """``func`` with symbols replaced in every type and attribute."""
+    new: dict[Value, Value] = {p: Value(p.name, p.type.replace(sizes)) for p in func.params}
+    b = Builder()
+    _copy(b, func.block.body, sizes, new)
+    return Func(func.name, Block(tuple(new[p] for p in func.params), tuple(b.body)), renamed(func.names, new))
+
+
+def _copy(b: Builder, body: Sequence[Instr], sizes: dict[str, Size], new: dict[Value, Value]) -> None:
+    for instr in body:
+        if instr.op.name == "nonzero" and instr.attrs["symbol"] not in sizes:
+            # each copy of a mask's count is a size of its own; the prefix keeps nested copies apart
+            sizes[instr.attrs["symbol"]] = Dim.symbol(f"{instr.attrs['symbol']}_{len(b.body)}")
+        attrs = replace_sizes(instr.attrs, sizes)
+        if instr.op.name == "nonzero":
+            attrs = {**attrs, "symbol": str(sizes[instr.attrs["symbol"]])}
+        blocks = tuple(_copy_block(b, inner, sizes, new) for inner in instr.blocks)
+        outs = tuple(Value(v.name, v.type.replace(sizes)) for v in instr.outs)
+        b.body.append(Instr(instr.op, outs, tuple(new.get(a, a) for a in instr.args), attrs, blocks, instr.loc))
+        new.update(zip(instr.outs, outs, strict=True))
+
+
+def _copy_block(b: Builder, block: Block, sizes: dict[str, Size], new: dict[Value, Value]) -> Block:
+    inner = Builder(b)
+    params = tuple(Value(p.name, p.type.replace(sizes)) for p in block.params)
+    new.update(zip(block.params, params, strict=True))
+    _copy(inner, block.body, sizes, new)
+    return Block(params, tuple(inner.body))

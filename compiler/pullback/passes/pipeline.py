@@ -1,0 +1,53 @@
+"""The passes in their order, checked one by one when ``PULLBACK_CHECK=1``.
+
+``PULLBACK_DUMP=NAME`` prints the IR after the pass NAME (``PULLBACK_DUMP=all`` after every pass) to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from pullback.ir.core import Func, Value
+from pullback.passes.adjoint import adjoint
+from pullback.passes.cse import cse
+from pullback.passes.dce import dce
+from pullback.passes.simplify import simplify
+from pullback.passes.tangent import tangent
+
+PASSES: Mapping[str, Callable[[Func], Func]] = {"simplify": simplify, "cse": cse, "dce": dce}
+OPTIMIZE: tuple[str, ...] = ("simplify", "cse", "dce")
+
+
+def run(func: Func, names: Sequence[str]) -> Func:
+    """Apply passes by name, in order."""
+    for name in names:
+        func = checked(name, PASSES[name](func))
+    return func
+
+
+def optimize(func: Func) -> Func:
+    return run(func, OPTIMIZE)
+
+
+def differentiate(func: Func, wrt: Sequence[Value], seeded: Sequence[Value] | None = None, primal: bool = True) -> Func:
+    """``adjoint``, with what comes after it. ``func`` must be optimized: the simplifications before the adjoint are part of
+    its edge conventions."""
+    return optimize(checked("adjoint", adjoint(func, wrt, seeded, primal)))
+
+
+def push_forward(func: Func, wrt: Sequence[Value], primal: bool = True) -> Func:
+    """``tangent``, with what comes after it."""
+    return optimize(checked("tangent", tangent(func, wrt, primal)))
+
+
+def checked(name: str, func: Func) -> Func:
+    """``func``, verified and printed as the environment asks; ``name`` is the pass that made it."""
+    if os.environ.get("PULLBACK_CHECK") == "1":
+        from pullback.ir.verify import verify  # only a debugging aid
+
+        verify(func, after=name)
+    if os.environ.get("PULLBACK_DUMP") in (name, "all"):
+        print(f"// after {name}\n{func}", file=sys.stderr)
+    return func
