@@ -1,16 +1,14 @@
 """Reverse mode: the adjoint of a straight-line function, as another function of the same IR.
 
 ``y = f(x)`` seeded with ``y_adj`` (the gradient of some loss with respect to ``y``) gives ``x_adj``, the gradient of that
-loss with
-respect to ``x``. Going backwards, each instruction multiplies its result's cotangent by its partial derivatives and adds
-the products to the cotangents of its operands (Griewank and Walther 2008, chapter 3). The result is IR, so the pass can be
-applied to its own output.
+loss with respect to ``x``. Going backwards, each instruction multiplies its result's cotangent by its partial derivatives and
+adds the products to the cotangents of its operands (Griewank and Walther 2008, chapter 3). The result is IR, so the pass can
+be applied to its own output.
 
 Note [Untaken branches]
 A branch not taken must not poison a gradient: the partial of ``sqrt`` in ``where(x > 0, sqrt(x), 0)`` is infinite or NaN
-exactly
-where it does not matter. ``select`` therefore gives its operands a cotangent with a *mask*; products are taken under it, views,
-reductions and indexing carry it, sums of contributions unite it, contractions and recurrences end it (the value is
+exactly where it does not matter. ``select`` therefore gives its operands a cotangent with a *mask*; products are taken under
+it, views, reductions and indexing carry it, sums of contributions unite it, contractions and recurrences end it (the value is
 already zero outside the mask). See also Note [Zero times infinity].
 """
 
