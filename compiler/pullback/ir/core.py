@@ -140,8 +140,9 @@ class Builder:
     ) -> tuple[Value, ...]:
         args = tuple(args)
         blocks = tuple(blocks)
-        types = op.infer(tuple(a.type for a in args), attrs, blocks) if blocks else op.infer(tuple(a.type for a in args), attrs)
-        outs = tuple(Value(name, t) for t in types)
+        arg_types = tuple([a.type for a in args])
+        types = op.infer(arg_types, attrs, blocks) if blocks else op.infer(arg_types, attrs)
+        outs = tuple([Value(name, t) for t in types])
         self.body.append(Instr(op, outs, args, attrs, blocks, self.loc))
         return outs
 

@@ -6,7 +6,7 @@ returns the replacement or None. ``x + 0`` stays: it is not ``x`` for ``x = -0.0
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -18,22 +18,29 @@ from pullback.passes.rewrite import Definitions, rewrite, type_of
 Rule: TypeAlias = Callable[[Builder, Instr, Definitions], Value | None]
 
 
+# What a rule for an elementwise op looks for among the operands' definitions; without one of these there is nothing to do.
+TELLING = frozenset({"const", "broadcast", "reshape", "neg", "sqrt", "norm", "logical_not"})
+
+
 def simplify(func: Func) -> Func:
     defs = Definitions()
+    telling: set[Value] = set()
+
+    def define(instrs: Sequence[Instr]) -> None:
+        defs.add(instrs)
+        telling.update(out for instr in instrs if instr.op.name in TELLING for out in instr.outs)
 
     def visit(b: Builder, instr: Instr) -> tuple[Value, ...] | None:
-        start = len(b.body)
-        for rule in RULES.get(instr.op.name, ()):
-            found = rule(b, instr, defs)
-            if found is not None:
-                defs.add(b.body[start:])
-                return (found,)
-        if isinstance(instr.op, Elementwise):
-            found = fold_constants(b, instr, defs)
-            if found is not None:
-                defs.add(b.body[start:])
-                return (found,)
-        defs.add((instr,))
+        elementwise = isinstance(instr.op, Elementwise)
+        if not elementwise or instr.op.name in ("powi", "select") or any(a in telling for a in instr.args):
+            start = len(b.body)
+            rules = RULES.get(instr.op.name, ())
+            for rule in (*rules, fold_constants) if elementwise else rules:
+                found = rule(b, instr, defs)
+                if found is not None:
+                    define(b.body[start:])
+                    return (found,)
+        define((instr,))
         return None
 
     return rewrite(func, visit)

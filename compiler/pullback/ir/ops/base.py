@@ -206,7 +206,7 @@ def same(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
     """All operands and the result have one type."""
     first = types[0]
     for other in types[1:]:
-        if other != first:
+        if other is not first and other != first:
             raise TypeMismatch(f"operands of one type expected, got {', '.join(map(str, types))}")
     return (first,)
 
