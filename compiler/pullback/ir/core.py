@@ -162,7 +162,7 @@ class Builder:
 
     def const(self, value: Any, dtype: DType = f64) -> Value:
         """A constant scalar or array; equal scalars of a block are made once (zeros of either sign are kept apart)."""
-        array = np.asarray(value, dtype.numpy)
+        array = np.array(value, dtype.numpy, order="C")  # a copy: the caller's array must stay writable
         array.setflags(write=False)
         key = (dtype, array.shape, array.tobytes())
         found = self._constant(key)

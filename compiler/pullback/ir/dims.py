@@ -109,7 +109,7 @@ class Dim:
     def __str__(self) -> str:
         text = ""
         for monomial, coefficient in self.terms:
-            factors = "*".join(_atom_text(a, len(monomial) > 1 or abs(coefficient) != 1) for a in monomial)
+            factors = "*".join(_atom_text(a, len(monomial) > 1 or coefficient != 1) for a in monomial)
             size = abs(coefficient)
             term = str(size) if not monomial else factors if size == 1 else f"{size}*{factors}"
             sign = "-" if coefficient < 0 else "+"
