@@ -49,5 +49,5 @@ def checked(name: str, func: Func) -> Func:
 
         verify(func, after=name)
     if os.environ.get("PULLBACK_DUMP") in (name, "all"):
-        print(f"// after {name}\n{func}", file=sys.stderr)
+        print(f"# after {name}\n{func}", file=sys.stderr)
     return func
