@@ -75,16 +75,19 @@ def exclusive_cumprod(b: Builder, x: Value, reverse: bool) -> Value:
 
     As the recurrence ``p[i] = x[i-1] * p[i-1]``, ``p[0] = 1``.
     """
+    one = b.full(1, x.type.with_shape((*x.type.shape[:-1], 1)))
+    return b.recurrence(_shifted(b, x, one, reverse), _shifted(b, b.zeros(x.type), one, reverse), reverse=reverse)
+
+
+def _shifted(b: Builder, x: Value, first: Value, reverse: bool) -> Value:
+    """``x[i-1]`` along the last axis with ``first`` before it; ``x[i+1]`` with ``first`` at the end if ``reverse``.
+
+    One element too many is joined and cut off again, so that an empty axis needs no case of its own.
+    """
     rank, shape = x.type.rank, x.type.shape
-    if shape[-1] == 0:
-        return x
-    starts = (0,) * (rank - 1)
-    inner = b.slice(x, starts=(*starts, 1 if reverse else 0), sizes=(*shape[:-1], shape[-1] - 1), steps=(1,) * rank)
-    ones = b.full(1, x.type.with_shape((*shape[:-1], 1)))
-    zeros = b.zeros(inner.type)
-    factors = b.concatenate(*((inner, ones) if reverse else (ones, inner)), axis=rank - 1)
-    first = b.concatenate(*((zeros, ones) if reverse else (ones, zeros)), axis=rank - 1)
-    return b.recurrence(factors, first, reverse=reverse)
+    longer = b.concatenate(*((x, first) if reverse else (first, x)), axis=rank - 1)
+    starts = (*(0,) * (rank - 1), 1 if reverse else 0)
+    return b.slice(longer, starts=starts, sizes=shape, steps=(1,) * rank)
 
 
 PROD = Weighted(
@@ -312,29 +315,24 @@ def _evaluate_recurrence(args: Any, attrs: Attrs) -> Any:
     return out
 
 
-def _shifted(b: Builder, x: Value, reverse: bool) -> Value:
-    """``x[i-1]`` along the last axis with 0 first; ``x[i+1]`` with 0 last if ``reverse``."""
-    rank, shape = x.type.rank, x.type.shape
-    if shape[-1] == 0:
-        return x
-    inner = b.slice(x, starts=(*(0,) * (rank - 1), 1 if reverse else 0), sizes=(*shape[:-1], shape[-1] - 1), steps=(1,) * rank)
-    zero = b.zeros(x.type.with_shape((*shape[:-1], 1)))
-    return b.concatenate(*((inner, zero) if reverse else (zero, inner)), axis=rank - 1)
+def _before(b: Builder, x: Value, reverse: bool) -> Value:
+    """The neighbour that a recurrence comes from, 0 at the start."""
+    return _shifted(b, x, b.zeros(x.type.with_shape((*x.type.shape[:-1], 1))), reverse)
 
 
 def _vjp_recurrence(b: Builder, instr: Instr, ct: Value) -> tuple[Value | None, ...]:
     """With ``s[i] = a[i] s[i-1] + b[i]``: ``b_adj[i] = ct[i] + a[i+1] b_adj[i+1]``, ``a_adj[i] = b_adj[i] s[i-1]``."""
     a, _ = instr.args
     reverse = instr.attrs["reverse"]
-    b_adj = b.recurrence(_shifted(b, a, not reverse), ct, reverse=not reverse)
-    return b.mul(b_adj, _shifted(b, instr.out, reverse)), b_adj
+    b_adj = b.recurrence(_before(b, a, not reverse), ct, reverse=not reverse)
+    return b.mul(b_adj, _before(b, instr.out, reverse)), b_adj
 
 
 def _jvp_recurrence(b: Builder, instr: Instr, tangents: tuple[Value | None, ...]) -> Value:
     a, _ = instr.args
     da, db = tangents
     reverse = instr.attrs["reverse"]
-    step = None if da is None else b.mul(da, _shifted(b, instr.out, reverse))
+    step = None if da is None else b.mul(da, _before(b, instr.out, reverse))
     forcing = db if step is None else step if db is None else b.add(step, db)
     return b.recurrence(a, forcing, reverse=reverse)
 
