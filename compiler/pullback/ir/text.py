@@ -81,6 +81,11 @@ def print_instr(func: Func, instr: Instr) -> str:
     return printer.lines[0]
 
 
+def print_array(array: np.ndarray[Any, Any]) -> str:
+    """An array as a constant shows it."""
+    return _nested(_literals(array), array.shape)
+
+
 def key(func: Func) -> bytes:
     """A digest that is equal for functions that compute the same by the same instructions.
 
@@ -228,7 +233,7 @@ class _Printer:
     def constant(self, array: np.ndarray[Any, Any]) -> str:
         if self.exact:
             return array.tobytes().hex()
-        return _nested(iter(_literals(array)), array.shape)
+        return print_array(array)
 
 
 def _attributes(attrs: Mapping[str, Any]) -> str:
@@ -462,11 +467,12 @@ class _Parser:
         """Instructions up to the terminator."""
         body: list[Instr] = []
         while True:
+            offset = self.offset
             instr = self.instr()
             body.append(instr)
             if instr.op.name in ("return", "yield"):
                 if instr.op.name != terminator:
-                    self.error(self.offset, f"this block must end in {terminator!r}, not in {instr.op.name!r}")
+                    self.error(offset, f"this block must end in {terminator!r}, not in {instr.op.name!r}")
                 return tuple(body)
 
     def block(self, params: list[tuple[str, int, AnyType]]) -> Block:
@@ -584,13 +590,14 @@ class _Parser:
         return Type(dtype, tuple(self.separated(self.size, "]")) if self.accept("[") else ())
 
     def size(self) -> Size:
-        offset, depth, parts = self.offset, 0, []
+        offset, depth, text, before = self.offset, 0, "", ""
         while self.kind in ("word", "number") or self.text in ("+", "-", "*", "//", "(", ")"):
             depth += (self.text == "(") - (self.text == ")")
             if depth < 0 or (self.kind == "number" and not self.text.isdecimal()):
                 break
-            parts.append(self.next())
-        text = " ".join(parts)
+            apart = " " if before and self.kind in ("word", "number") else ""  # "n m" is not "nm"
+            before = self.kind if apart or self.kind in ("word", "number") else ""
+            text += apart + self.next()
         if not text:
             self.fail("a size, such as 2*n + 1")
         try:
