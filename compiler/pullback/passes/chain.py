@@ -111,12 +111,15 @@ class Values:
         """``gather`` for the cotangent of ``scatter_set``: where an index comes twice only the last one's is read."""
         b = self.builder
         shape = indices[0].type.shape
+        if indices[0].type.size == 1:
+            found: Value = b.gather(x, *indices)  # nothing can come twice
+            return found
         number = b.reshape(b.iota(size=indices[0].type.size), shape=shape)
         board = b.zeros(Type(number.type.dtype, x.type.shape[: len(indices)]))
         winner = b.gather(b.scatter_set(board, *indices, number), *indices)
         read = b.gather(x, *indices)
         won = b.broadcast(b.eq(winner, number), axes=tuple(range(len(shape))), shape=read.type.shape)
-        found: Value = b.select(won, read, self.zeros(read.type))
+        found = b.select(won, read, self.zeros(read.type))
         return found
 
 
