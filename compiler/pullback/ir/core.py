@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pullback.ir.dims import Size
+from pullback.ir.dims import Dim, Size
 from pullback.ir.types import AnyType, DType, Shape, Type, f64, i64
 
 if TYPE_CHECKING:
@@ -120,6 +120,17 @@ def walk(block: Block) -> Iterator[Instr]:
                 break
         else:
             pending.pop()
+
+
+def sizes_in(instr: Instr) -> Iterator[Size]:
+    """Every size that the result types and the attributes mention. (Those of operands are mentioned where they are made.)"""
+    for out in instr.outs:
+        yield from getattr(out.type, "shape", ())
+    for value in instr.attrs.values():
+        if isinstance(value, Dim):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (v for v in value if isinstance(v, Dim))
 
 
 class Builder:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from pullback.ir.core import Block, Func, Instr, Value, walk
+from pullback.ir.core import Block, Func, Instr, Value, sizes_in, walk
+from pullback.ir.dims import symbols
 
 
 def dce(func: Func) -> Func:
     live: set[Value] = {value for _, value in func.names}
-    return Func(func.name, _sweep(func.block, live), func.names)
+    counted = any(instr.op.name == "nonzero" for instr in walk(func.block))
+    return Func(func.name, _sweep(func.block, live, set() if counted else None), func.names)
 
 
-def _sweep(block: Block, live: set[Value]) -> Block:
+def _sweep(block: Block, live: set[Value], sizes: set[str] | None) -> Block:
+    """``sizes``: the symbols that live code mentions, which keep the mask alive that defines one; None if no mask does."""
     kept: list[Instr] = []
     for instr in reversed(block.body):
-        if not (_has_effect(instr) or any(out in live for out in instr.outs)):
+        needed = _has_effect(instr) or any(out in live for out in instr.outs)
+        if not needed and not (sizes and instr.attrs.get("symbol") in sizes):
             continue
         live.update(instr.args)
-        blocks = tuple(_sweep(inner, live) for inner in instr.blocks)
+        if sizes is not None:
+            sizes |= symbols(sizes_in(instr))
+        blocks = tuple(_sweep(inner, live, sizes) for inner in instr.blocks)
         if blocks != instr.blocks:
             instr = Instr(instr.op, instr.outs, instr.args, instr.attrs, blocks, instr.loc)
         kept.append(instr)

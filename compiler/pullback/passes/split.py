@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pullback.ir.core import Block, Builder, Func, Instr, Value
+from pullback.ir.core import Block, Builder, Func, Instr, Value, sizes_in
 from pullback.ir.dims import Dim, symbols
 from pullback.ir.ops.base import Pull
 from pullback.passes.dce import dce
@@ -43,12 +43,13 @@ def split(func: Func, params: int, results: int) -> Split:
     stored = [v for v in residuals if v not in own]
     # a symbol that no residual or seed has as an axis of its own comes with a parameter that does
     bound = _bare((*kept, *stored, *seeds))
-    for symbol in sorted(_symbols((*again, *reverse_body))):
+    own_counts = {instr.attrs["symbol"] for instr in reverse_body if instr.op.name == "nonzero"}
+    mentioned = symbols(size for instr in (*again, *reverse_body) for size in sizes_in(instr))
+    for symbol in sorted(mentioned - own_counts):
         if symbol not in bound:
-            source = next((p for p in func.params[:params] if symbol in _bare((p,))), None)
-            if source is not None and source not in kept:
-                kept.append(source)
-                bound |= _bare((source,))
+            source = next(v for v in (*func.params[:params], *made_by) if symbol in _bare((v,)))
+            (kept if source in own else stored).append(source)
+            bound |= _bare((source,))
     forward_body = [i for i in func.body[:-1] if not any(out in tainted for out in i.outs) and i not in set(reverse_body)]
     forward = _function(f"{func.name}_forward", func.params[:params], forward_body, (*func.results[:results], *stored))
     reverse = _function(f"{func.name}_reverse", (*kept, *stored, *seeds), [*again, *reverse_body], cotangents)
@@ -112,13 +113,3 @@ def _is_view(instr: Instr) -> bool:
 def _bare(values: tuple[Value, ...]) -> set[str]:
     axes = (axis.bare_symbol() for v in values for axis in v.type.shape if isinstance(axis, Dim))
     return {symbol for symbol in axes if symbol is not None}
-
-
-def _symbols(body: tuple[Instr, ...]) -> set[str]:
-    found: set[str] = set()
-    for instr in body:
-        for out in instr.outs:
-            found |= symbols(getattr(out.type, "shape", ()))
-        if "dim" in instr.attrs:
-            found |= symbols((instr.attrs["dim"],))
-    return found
