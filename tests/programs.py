@@ -187,6 +187,15 @@ def _sorted(rng, b, pool, n):
     return b.gather(x, b.argsort(x))
 
 
+def _masked(rng, b, pool, n):
+    """Elements where a mask holds; their number is a size of its own, so they are summed at once."""
+    x = _pick(rng, pool)
+    if x.type.rank != 1:
+        return None
+    chosen = b.gather(x, b.nonzero(b.lt(b.zeros(x.type), x), symbol=f"k{len(b.body)}"))
+    return b.sum(b.mul(chosen, b.convert(b.iota(size=chosen.type.shape[0]), dtype="f64")), axes=(0,))
+
+
 def _contract(rng, b, pool, n):
     x, y = _pick(rng, pool), _pick(rng, pool)
     pairs = [(i, j) for i, s in enumerate(x.type.shape) for j, t in enumerate(y.type.shape) if s == t]
@@ -220,6 +229,7 @@ STEPS: tuple[Callable[..., Value | None], ...] = (
     *(_reduce,) * 2,
     _scan,
     _sorted,
+    _masked,
     *(_contract,) * 2,
     _float_of,
 )
