@@ -13,7 +13,7 @@ import numpy as np
 
 from pullback.ir.core import Instr, Value
 from pullback.ir.dims import Dim, product
-from pullback.ir.ops.base import Attrs, Linear, Plain, Pull, TypeMismatch, Update, table
+from pullback.ir.ops.base import Attrs, Linear, Plain, Pull, Routine, TypeMismatch, Update, table
 from pullback.ir.types import DTYPES, FROM_NUMPY, Type, bool_, i64
 
 
@@ -253,23 +253,13 @@ def _transpose_concatenate(t: Any, instr: Instr, ct: Value) -> tuple[Value, ...]
     return tuple(parts)
 
 
-def _read_concatenate(read: Any, instr: Instr, index: Any) -> Any:
-    """The part that the index falls into; only that part is read."""
-    axis, start, parts = instr.attrs["axis"], 0, []
-    for arg in instr.args:
-        inside = [read.sub(i, read.size(start)) if k == axis else i for k, i in enumerate(index)]
-        start = start + arg.type.shape[axis]
-        parts.append((read.less(index[axis], read.size(start)), arg, inside))
-    return read.first_of(parts, instr.out.type)
-
-
 CONCATENATE = Linear(
     name="concatenate",
     infer=_infer_concatenate,
     evaluate=lambda args, attrs: np.concatenate(args, axis=attrs["axis"]),
     linear=None,
     transpose=_transpose_concatenate,
-    lower=Pull(_read_concatenate),
+    lower=Routine("concatenate"),
     samples=((("f64[2, 3]", "f64[2, 1]", "f64[2, 2]"), {"axis": 1}), (("f64[0]", "f64[2]"), {"axis": 0})),
 )
 

@@ -1,0 +1,128 @@
+"""A Func to a Kernel: loop nests, LLVM text, machine code. Equal functions and options are compiled once per process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pullback.ir.core import Func, Loc
+from pullback.ir.dims import Dim, Size
+from pullback.ir.text import key
+from pullback.llvm.emit import ALIGN, Emitted, emit
+from pullback.loops.buffers import upper_bound
+from pullback.loops.lower import lower
+from pullback.loops.nest import Program
+from pullback.loops.text import print_program
+from pullback_runtime.kernel import Array, Failure, Kernel, Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``fast_math`` allows reassociation, contraction and the absence of NaN and infinities: the user's choice."""
+
+    fast_math: bool = False
+
+
+LITTLE = 2000  # scalar statements up to which straight-line code is optimised
+
+_cache: dict[Any, Kernel] = {}
+_cache_lock = threading.Lock()
+
+
+def compile_kernel(func: Func, options: Options | None = None) -> Kernel:
+    """Machine code for ``func``; UnsupportedError for what cannot be compiled."""
+    options = options or Options()
+    identity = (key(func), options)
+    found = _cache.get(identity)
+    if found is None:
+        with _cache_lock:
+            found = _cache.get(identity)
+            if found is None:
+                found = _cache[identity] = _compile(func, options)
+    return found
+
+
+def _compile(func: Func, options: Options) -> Kernel:
+    from pullback.llvm import engine  # llvmlite's binding takes 70 ms to import
+
+    program = lower(func)
+    emitted = emit(program, engine.features(), options.fast_math)
+    modules = [engine.Module(emitted.kernel, _level(emitted))]
+    if emitted.chunks:
+        modules.append(engine.Module(emitted.chunks, 0))
+    linked = engine.Linked([m.object() for m in modules], "k", emitted.blas)
+    texts = _Texts(program, emitted)
+    return Kernel(signature(program, emitted.frame), linked.address, linked, texts)
+
+
+def _level(emitted: Emitted) -> int:
+    return 2 if emitted.loops else 1 if emitted.scalars <= LITTLE else 0
+
+
+class _Texts:
+    """The texts of a kernel's stages, made when asked for."""
+
+    def __init__(self, program: Program, emitted: Emitted):
+        self._program = program
+        self._emitted = emitted
+
+    def __call__(self, stage: str) -> str:
+        from pullback.llvm import engine
+
+        if stage == "loops":
+            return print_program(self._program)
+        if stage == "llvm":
+            return self._emitted.kernel + self._emitted.chunks
+        modules = [engine.Module(self._emitted.kernel, _level(self._emitted))]
+        if self._emitted.chunks:
+            modules.append(engine.Module(self._emitted.chunks, 0))
+        if stage == "optimized":
+            return "".join(m.text() for m in modules)
+        if stage == "asm":
+            return "".join(m.assembly() for m in modules)
+        raise ValueError(f"no stage {stage!r}; there are loops, llvm, optimized and asm")
+
+
+# -- what the runtime has to know -----------------------------------------------------------------------------------
+def signature(program: Program, frame: int) -> Signature:
+    numbers = {name: k for k, name in enumerate((*program.symbols, *program.defined))}
+    total: Size = -(-8 * frame // ALIGN) * ALIGN
+    for region in program.regions:
+        total = total + (region + (ALIGN - 1)) // ALIGN * ALIGN
+    bounds = [upper_bound(b, program.defined) for b in program.defined.values()]
+    return Signature(
+        name=program.name,
+        params=tuple(_array(p.type, numbers) for p in program.params),
+        results=tuple(_array(t, numbers) for t in program.result_types),
+        symbols=program.symbols,
+        defined=tuple(program.defined),
+        bounds=tuple(polynomial(b, numbers) for b in bounds),
+        workspace=polynomial(total, numbers),
+        failures=tuple(Failure(m.error, m.text, _where(m.loc)) for m in program.messages),
+    )
+
+
+def _array(kind: Any, numbers: Mapping[str, int]) -> Array:
+    return Array(kind.dtype.name, tuple(polynomial(size, numbers) for size in kind.shape), str(kind))
+
+
+def _where(loc: Loc) -> str:
+    return str(loc) if loc.line else ""
+
+
+def polynomial(size: Size, numbers: Mapping[str, int]) -> Any:
+    """A size as the runtime's tuples."""
+    if not isinstance(size, Dim):
+        return size
+    terms = []
+    for monomial, coefficient in size.terms:
+        factors: list[Any] = []
+        for atom in monomial:
+            if isinstance(atom, str):
+                factors.append(numbers[atom])
+            else:
+                factors.append((polynomial(atom.numerator, numbers), polynomial(atom.denominator, numbers)))
+        terms.append((coefficient, tuple(factors)))
+    return tuple(terms)

@@ -1,0 +1,97 @@
+"""From LLVM text to machine code in this process: parse, verify, optimise, emit an object, link it with ORC.
+
+One lock serialises all of it, as llvmlite does itself; target machines and pass builders are made once per level.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from pullback.llvm import blas, mathlib
+
+LOCK = threading.RLock()
+_names = itertools.count()
+
+
+@functools.cache
+def features() -> str:
+    return str(llvm.get_host_cpu_features().flatten())
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    if mathlib.library() is not None:
+        llvm.load_library_permanently(mathlib.LIBRARY)
+
+
+@functools.cache
+def _machine(level: int) -> Any:
+    _initialize()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features(), opt=level, reloc="pic", jit=True)
+
+
+@functools.cache
+def _passes(level: int) -> Any:
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = options.loop_interleaving = level > 1
+    options.loop_unrolling = level > 1
+    options.slp_vectorization = False  # the costliest switch by far, and our loops are vectorised as loops
+    return llvm.create_pass_builder(_machine(level), options)
+
+
+@functools.cache
+def _jit() -> Any:
+    return llvm.create_lljit_compiler(_machine(2), use_jit_link=True, suppress_errors=True)
+
+
+class Module:
+    """A parsed and verified module. ``level`` 0 emits it as it is, 1 and 2 run the standard pipelines."""
+
+    def __init__(self, text: str, level: int):
+        with LOCK:
+            machine = _machine(level)
+            self._machine = machine
+            self.module = llvm.parse_assembly(text)
+            self.module.verify()
+            self.module.triple = machine.triple
+            self.module.data_layout = str(machine.target_data)
+            if level:
+                builder = _passes(level)
+                manager = builder.getModulePassManager()
+                manager.run(self.module, builder)
+
+    def text(self) -> str:
+        with LOCK:
+            return str(self.module)
+
+    def assembly(self) -> str:
+        with LOCK:
+            return str(self._machine.emit_assembly(self.module))
+
+    def object(self) -> bytes:
+        with LOCK:
+            return bytes(self._machine.emit_object(self.module))
+
+
+class Linked:
+    """Code in memory, for as long as this object lives."""
+
+    def __init__(self, objects: Sequence[bytes], entry: str, blas_symbols: Sequence[str] = ()):
+        with LOCK:
+            builder = llvm.JITLibraryBuilder()
+            for image in objects:
+                builder.add_object_img(image)
+            for symbol in blas_symbols:
+                builder.import_symbol(f"pullback_{symbol}", blas.address(symbol))
+            builder.add_current_process().export_symbol(entry)
+            self._tracker = builder.link(_jit(), f"pullback{next(_names)}")
+            self.address: int = self._tracker[entry]

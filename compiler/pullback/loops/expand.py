@@ -1,0 +1,130 @@
+"""Before the loop level: ops defined by other ops are expanded, contractions are brought into one of two forms.
+
+A contraction is either written out as a product and a sum (vectors, small static matrices, integers: it then fuses like
+anything else), or becomes the canonical matrix product ``[B, M, K] x [B, K, N]`` that ``gemm`` does, with reshapes and
+transposes around it that are views whenever the strides allow.
+"""
+
+from __future__ import annotations
+
+from pullback.errors import UnsupportedError
+from pullback.ir.core import Block, Builder, Func, Instr, Value
+from pullback.ir.dims import Size, product
+from pullback.ir.ops.base import Decompose
+from pullback.ir.ops.contract import free_axes
+from pullback.ir.types import StackType
+
+SMALL = 8  # a static matrix product with no axis longer than this is written out
+
+
+def expand(func: Func) -> Func:
+    """The same function without Decompose ops and with canonical contractions."""
+    new: dict[Value, Value] = {}
+    b = Builder()
+    pending = [iter(func.body)]
+    wait: list[tuple[Instr, Value]] = []  # an expanded instruction and the value that stands for its result
+    while pending:
+        for instr in pending[-1]:
+            built = _expand_one(instr, new)
+            if built is None:
+                b.body.append(_renamed(instr, new))
+            else:
+                body, result = built
+                wait.append((instr, result))
+                pending.append(iter(body))
+                break
+        else:
+            pending.pop()
+            if wait and pending:
+                instr, result = wait.pop()
+                new[instr.out] = new.get(result, result)
+    return Func(func.name, Block(func.params, tuple(b.body)), ())
+
+
+def _renamed(instr: Instr, new: dict[Value, Value]) -> Instr:
+    args = tuple(new.get(a, a) for a in instr.args)
+    return instr if args == instr.args else Instr(instr.op, instr.outs, args, instr.attrs, instr.blocks, instr.loc)
+
+
+def _expand_one(instr: Instr, new: dict[Value, Value]) -> tuple[list[Instr], Value] | None:
+    if instr.blocks or any(isinstance(o.type, StackType) for o in instr.outs):
+        raise UnsupportedError(f"{instr.op.name} at {instr.loc} cannot be compiled yet; only straight-line programs can")
+    inner = Builder()
+    inner.loc = instr.loc
+    if isinstance(instr.op.lower, Decompose):
+        result = instr.op.lower.build(inner, _renamed(instr, new))
+        return inner.body, result
+    if instr.op.name == "contract" and not is_canonical(instr):
+        return inner.body, _contract(inner, _renamed(instr, new))
+    return None
+
+
+def is_canonical(instr: Instr) -> bool:
+    """Whether a contraction is ``[M, K] x [K, N]`` or ``[B, M, K] x [B, K, N]`` of floats and worth a routine."""
+    x, y = instr.args
+    batch, axes = instr.attrs["batch"], instr.attrs["axes"]
+    plain = (batch, axes) == (((), ()), ((1,), (0,))) and x.type.rank == y.type.rank == 2
+    batched = (batch, axes) == (((0,), (0,)), ((2,), (1,))) and x.type.rank == y.type.rank == 3
+    return (plain or batched) and not _written_out(instr)
+
+
+def _written_out(instr: Instr) -> bool:
+    x, y = instr.args
+    (bx, by), (cx, cy) = instr.attrs["batch"], instr.attrs["axes"]
+    free_x, free_y = free_axes(x.type.rank, bx, cx), free_axes(y.type.rank, by, cy)
+    if not (free_x and free_y and cx) or x.type.dtype.kind != "f":
+        return True
+    groups = [[x.type.shape[k] for k in axes] for axes in (free_x, cx)] + [[y.type.shape[k] for k in free_y]]
+    return all(isinstance(size, int) and size <= SMALL for size in map(product, groups))
+
+
+def _contract(b: Builder, instr: Instr) -> Value:
+    return _as_sum(b, instr) if _written_out(instr) else _as_matrices(b, instr)
+
+
+def _as_sum(b: Builder, instr: Instr) -> Value:
+    """Over the domain (batch, free of x, free of y, summed): the product of the factors, summed over the last axes."""
+    x, y = instr.args
+    (bx, by), (cx, cy) = instr.attrs["batch"], instr.attrs["axes"]
+    free_x, free_y = free_axes(x.type.rank, bx, cx), free_axes(y.type.rank, by, cy)
+    shape = instr.out.type.shape + tuple(x.type.shape[k] for k in cx)
+    rank, kept, first_y = len(shape), instr.out.type.rank, len(bx) + len(free_x)
+    x_axes = (*range(len(bx)), *range(len(bx), first_y), *range(kept, rank))
+    y_axes = (*range(len(bx)), *range(first_y, kept), *range(kept, rank))
+    terms = b.mul(_spread(b, x, (*bx, *free_x, *cx), x_axes, shape), _spread(b, y, (*by, *free_y, *cy), y_axes, shape))
+    return b.sum(terms, axes=tuple(range(kept, rank))) if cx else terms
+
+
+def _ordered(b: Builder, x: Value, perm: tuple[int, ...]) -> Value:
+    return x if perm == tuple(range(x.type.rank)) else b.transpose(x, perm=perm)
+
+
+def _spread(b: Builder, x: Value, perm: tuple[int, ...], axes: tuple[int, ...], shape: tuple[Size, ...]) -> Value:
+    moved = _ordered(b, x, perm)
+    return moved if moved.type.shape == shape else b.broadcast(moved, axes=axes, shape=shape)
+
+
+def _reshaped(b: Builder, x: Value, shape: tuple[Size, ...]) -> Value:
+    return x if x.type.shape == shape else b.reshape(x, shape=shape)
+
+
+def _as_matrices(b: Builder, instr: Instr) -> Value:
+    x, y = instr.args
+    (bx, by), (cx, cy) = instr.attrs["batch"], instr.attrs["axes"]
+    free_x, free_y = free_axes(x.type.rank, bx, cx), free_axes(y.type.rank, by, cy)
+    # the summed axes in the order in which y has them costs y nothing; x's own order does the same for x: x decides
+    order = sorted(range(len(cx)), key=lambda k: cx[k])
+    cx, cy = tuple(cx[k] for k in order), tuple(cy[k] for k in order)
+    batch = (product(x.type.shape[k] for k in bx),) if bx else ()
+    m = product(x.type.shape[k] for k in free_x)
+    k = product(x.type.shape[k] for k in cx)
+    n = product(y.type.shape[k] for k in free_y)
+    left = _reshaped(b, _ordered(b, x, (*bx, *free_x, *cx)), (*batch, m, k))
+    right = _reshaped(b, _ordered(b, y, (*by, *cy, *free_y)), (*batch, k, n))
+    r = len(batch)
+    pairs = ((0,), (0,)) if batch else ((), ())
+    out = b.contract(left, right, batch=pairs, axes=((r + 1,), (r,)))
+    return _reshaped(b, out, instr.out.type.shape)
+
+
+__all__ = ["expand", "is_canonical"]

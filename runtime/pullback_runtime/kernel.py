@@ -1,0 +1,264 @@
+"""A compiled kernel: machine code and what has to be known to call it with NumPy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback_runtime import errors
+from pullback_runtime.sizes import Polynomial, compiled, nested
+from pullback_runtime.workspace import Freelist
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "f64": np.dtype(np.float64),
+    "f32": np.dtype(np.float32),
+    "i64": np.dtype(np.int64),
+    "bool": np.dtype(np.bool_),
+}
+ERRORS: dict[str, type[Exception]] = {
+    "AssertionError": AssertionError,
+    "IndexError": IndexError,
+    "ShapeError": errors.ShapeError,
+    "ValueError": ValueError,
+    "ZeroDivisionError": ZeroDivisionError,
+}
+SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An argument's or result's element type and shape; an axis is a number or a polynomial over the symbols."""
+
+    dtype: str
+    shape: tuple[Polynomial, ...]
+    text: str  # as the IR writes it, for messages
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a failed check says: ``text`` with ``{0}`` and ``{1}`` for the two integers of the context."""
+
+    error: str
+    text: str
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """All that a kernel's caller needs: plain data, so that an exported library can carry it.
+
+    ``symbols`` are bound from the arguments' shapes, in this order; ``defined`` come after them and are written by the kernel,
+    each with an upper bound over ``symbols`` that sizes what is allocated before the call. ``upper`` are the results'
+    shapes with those bounds in place. ``workspace`` is in bytes.
+    """
+
+    name: str
+    params: tuple[Array, ...]
+    results: tuple[Array, ...]
+    symbols: tuple[str, ...]
+    defined: tuple[str, ...]
+    bounds: tuple[Polynomial, ...]
+    workspace: Polynomial
+    failures: tuple[Failure, ...]
+
+
+class Kernel:
+    """``kernel(args)``: arrays in the order of the parameters give a list of results.
+
+    Arguments are arrays of exactly the declared element types; scalars may be Python numbers. A rank-0 result is a Python
+    float, int or bool (a NumPy float32 for f32). ``out`` is a list with an array, or None, for each result; results may
+    overlap arguments there, and go through a temporary then. ``keep`` is whatever has to live as long as the code.
+    """
+
+    def __init__(self, signature: Signature, address: int, keep: Any = None, texts: Any = None):
+        self.signature = signature
+        self.texts = texts  # "loops", "llvm" ...: functions that give the text; None for an exported library
+        self._keep = keep
+        self._call = SIGNATURE(address)
+        count = len(signature.symbols)
+        self._arrays = [(k, p, DTYPES[p.dtype]) for k, p in enumerate(signature.params) if p.shape]
+        self._scalars = [(k, DTYPES[p.dtype]) for k, p in enumerate(signature.params) if not p.shape]
+        self._results = [(bool(r.shape), DTYPES[r.dtype]) for r in signature.results]
+        self._binders = _binders(signature)
+        self._checks = _checks(signature)
+        bounded = [tuple(_bounded(axis, count, signature.bounds) for axis in r.shape) for r in signature.results]
+        self._upper = nested(bounded)
+        self._exact = nested([r.shape for r in signature.results]) if signature.defined else None
+        self._static = None if count else (self._upper(()), compiled((signature.workspace,))(()))
+        self._workspace = compiled((signature.workspace,))
+        scalars = [None if p.shape else p.dtype for p in signature.params]
+        cells = [None if r.shape else r.dtype for r in signature.results]
+        self._frames = Freelist(scalars, cells, count + len(signature.defined))
+
+    def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
+        frame = self._frames.take()
+        try:
+            return self._run(frame, args, out)
+        finally:
+            self._frames.give(frame)
+
+    def _run(self, frame: Any, args: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
+        if len(args) != len(self.signature.params):
+            raise TypeError(f"{self.signature.name} takes {len(self.signature.params)} arguments, got {len(args)}")
+        arrays = self._pass(frame, args)
+        sizes = self._bind(arrays)
+        if self._static is not None:
+            shapes, (work,) = self._static
+        else:
+            shapes, (work,) = self._upper(sizes), self._workspace(sizes)
+            for k, size in enumerate(sizes):
+                frame.sizes[k] = size
+        results = self._allocate(frame, shapes, arrays, out)
+        status = self._call(frame.context, frame.inputs, frame.sizes, frame.outputs, frame.reserve(work) if work else None)
+        if status:
+            raise self._error(status, frame)
+        return self._collect(frame, results, out)
+
+    # -- in --------------------------------------------------------------------------------------------------------
+    def _pass(self, frame: Any, args: Sequence[Any]) -> list[Any]:
+        """Put scalars and pointers into the frame; gives the arrays, which must outlive the call."""
+        for k, dtype in self._scalars:
+            value = args[k]
+            if isinstance(value, (np.ndarray, np.generic)):
+                if value.dtype != dtype or value.ndim:
+                    raise errors.DTypeError(f"argument {k}: a scalar {dtype} expected, got {_described(value)}")
+                value = value.item()
+            frame.scalars[k].value = value
+        arrays = []
+        for k, param, dtype in self._arrays:
+            array = args[k]
+            if not isinstance(array, np.ndarray) or array.dtype != dtype:
+                raise errors.DTypeError(f"argument {k}: {param.text} expected, got {_described(array)}")
+            if array.ndim != len(param.shape):
+                raise errors.ShapeError(f"argument {k}: {param.text} expected, got {_described(array)}")
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned):
+                array = np.require(array, requirements=("C", "A"))
+            arrays.append(array)
+            frame.inputs[k] = array.__array_interface__["data"][0]
+        return arrays
+
+    def _bind(self, arrays: Sequence[Any]) -> list[int]:
+        sizes = [arrays[position].shape[axis] for position, axis in self._binders]
+        if self._checks is not None:
+            expected = self._checks(sizes)
+            for array, shape, (k, param, _) in zip(arrays, expected, self._arrays, strict=True):
+                if array.shape != shape:
+                    raise errors.ShapeError(
+                        f"argument {k}: {param.text} expected, here of shape {shape}; got shape {array.shape}"
+                    )
+        return sizes
+
+    # -- out -------------------------------------------------------------------------------------------------------
+    def _allocate(self, frame: Any, shapes: Any, arrays: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
+        results: list[Any] = []
+        for k, (ranked, dtype) in enumerate(self._results):
+            if not ranked:
+                results.append(None)
+                continue
+            given = None if out is None else out[k]
+            if given is not None and _usable(given, shapes[k], dtype, arrays):
+                array = given
+            else:
+                array = np.empty(shapes[k], dtype)
+            results.append(array)
+            frame.outputs[k] = array.__array_interface__["data"][0]
+        return results
+
+    def _collect(self, frame: Any, results: list[Any], out: Sequence[Any] | None) -> list[Any]:
+        if self._exact is not None:
+            exact = self._exact(frame.sizes)
+            for k, array in enumerate(results):
+                if array is not None and array.shape != exact[k]:
+                    count = int(np.prod(exact[k], dtype=np.int64))
+                    results[k] = array.reshape(-1)[:count].reshape(exact[k])
+        for k, array in enumerate(results):
+            if array is None:
+                value = frame.results[k].value
+                results[k] = value if self._results[k][1] != np.float32 else np.float32(value)
+            if out is not None and out[k] is not None and out[k] is not results[k]:
+                if np.shape(out[k]) != np.shape(results[k]):
+                    raise errors.ShapeError(f"out[{k}]: shape {np.shape(results[k])} expected, got {np.shape(out[k])}")
+                out[k][...] = results[k]
+                results[k] = out[k]
+        return results
+
+    def _error(self, status: int, frame: Any) -> Exception:
+        failure = self.signature.failures[status - 1]
+        text = failure.text.format(frame.context[0], frame.context[1])
+        return ERRORS[failure.error](f"{text} ({failure.where})" if failure.where else text)
+
+
+def _usable(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], arrays: Sequence[Any]) -> bool:
+    """Whether the kernel can write into a caller's array directly."""
+    if not isinstance(array, np.ndarray):
+        raise errors.DTypeError(f"out: an array expected, got {_described(array)}")
+    if array.dtype != dtype:
+        raise errors.DTypeError(f"out: element type {dtype} expected, got {array.dtype}")
+    if not array.flags.writeable:
+        raise ValueError("out: the array is read-only")
+    fits = array.shape == shape and array.flags.c_contiguous and array.flags.aligned
+    return fits and not any(np.may_share_memory(array, other) for other in arrays)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return f"{value.dtype} of shape {value.shape}"
+    return type(value).__name__
+
+
+def _bare(axis: Polynomial) -> int | None:
+    """The number of a symbol that stands alone."""
+    if isinstance(axis, tuple) and len(axis) == 1 and axis[0][0] == 1 and len(axis[0][1]) == 1:
+        factor = axis[0][1][0]
+        return factor if isinstance(factor, int) else None
+    return None
+
+
+def _binders(signature: Signature) -> list[tuple[int, int]]:
+    """For each symbol, the position among the array arguments and the axis that define it."""
+    found: dict[int, tuple[int, int]] = {}
+    position = 0
+    for param in signature.params:
+        if param.shape:
+            for axis, size in enumerate(param.shape):
+                symbol = _bare(size)
+                if symbol is not None:
+                    found.setdefault(symbol, (position, axis))
+            position += 1
+    missing = [name for k, name in enumerate(signature.symbols) if k not in found]
+    if missing:
+        raise errors.ShapeError(f"{signature.name}: no argument has {missing[0]} alone as the length of an axis")
+    return [found[k] for k in range(len(signature.symbols))]
+
+
+def _checks(signature: Signature) -> Any:
+    """The shapes that the arguments must have given the symbols; None if any shapes will do."""
+    shapes = [p.shape for p in signature.params if p.shape]
+    symbols = [_bare(axis) for shape in shapes for axis in shape]
+    if None not in symbols and len(set(symbols)) == len(symbols):
+        return None
+    return nested(shapes)
+
+
+def _bounded(size: Polynomial, count: int, bounds: Sequence[Polynomial]) -> Polynomial:
+    """``size`` with each symbol that the kernel defines at its bound, where it adds, and at 0 where it takes away."""
+    if isinstance(size, int) or not bounds:
+        return size
+    terms = []
+    for coefficient, factors in size:
+        defined = any(not isinstance(f, int) or f >= count for f in factors)
+        if defined and coefficient < 0:
+            continue
+        replaced = []
+        for factor in factors:
+            if isinstance(factor, int):
+                replaced.append(factor if factor < count else (bounds[factor - count], 1))
+            else:
+                replaced.append((_bounded(factor[0], count, bounds), factor[1]))
+        terms.append((coefficient, tuple(replaced)))
+    return tuple(terms)

@@ -1,0 +1,70 @@
+"""Memory of a call: pointers, scalars, sizes and the workspace, reused from call to call through a freelist.
+
+A frame belongs to one call at a time, so a kernel is re-entrant and may run in several threads; ``list.append`` and
+``list.pop`` are atomic, so the freelist needs no lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+ALIGN = 64
+KEPT = 8  # frames on a freelist; more threads than that at once allocate anew
+
+CELLS: dict[str, Any] = {"f64": ctypes.c_double, "f32": ctypes.c_float, "i64": ctypes.c_int64, "bool": ctypes.c_bool}
+
+
+class Frame:
+    """What one call passes to the machine code.
+
+    ``scalars`` and ``results`` are cells for rank-0 arguments and results (None for arrays), whose addresses are already in
+    ``inputs`` and ``outputs``.
+    """
+
+    __slots__ = ("context", "inputs", "outputs", "results", "scalars", "sizes", "work", "work_address", "work_bytes")
+
+    def __init__(self, inputs: Sequence[str | None], outputs: Sequence[str | None], sizes: int):
+        self.context = (ctypes.c_int64 * 4)()
+        self.inputs = (ctypes.c_void_p * max(1, len(inputs)))()
+        self.outputs = (ctypes.c_void_p * max(1, len(outputs)))()
+        self.sizes = (ctypes.c_int64 * max(1, sizes))()
+        self.scalars = [CELLS[kind]() if kind else None for kind in inputs]
+        self.results = [CELLS[kind]() if kind else None for kind in outputs]
+        for pointers, cells in ((self.inputs, self.scalars), (self.outputs, self.results)):
+            for k, cell in enumerate(cells):
+                if cell is not None:
+                    pointers[k] = ctypes.addressof(cell)
+        self.work: Any = None
+        self.work_address = 0
+        self.work_bytes = 0
+
+    def reserve(self, size: int) -> int:
+        """The address of at least ``size`` bytes, aligned."""
+        if size > self.work_bytes:
+            self.work = np.empty(size + ALIGN, np.uint8)
+            address = int(self.work.__array_interface__["data"][0])
+            self.work_address = address + (-address) % ALIGN
+            self.work_bytes = size
+        return self.work_address
+
+
+class Freelist:
+    """Frames of one kernel that no call is using."""
+
+    def __init__(self, inputs: Sequence[str | None], outputs: Sequence[str | None], sizes: int):
+        self._make = (tuple(inputs), tuple(outputs), sizes)
+        self._free: list[Frame] = []
+
+    def take(self) -> Frame:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return Frame(*self._make)
+
+    def give(self, frame: Frame) -> None:
+        if len(self._free) < KEPT:
+            self._free.append(frame)
