@@ -36,7 +36,9 @@ def _initialize() -> None:
 def _machine(level: int) -> Any:
     _initialize()
     target = llvm.Target.from_triple(llvm.get_process_triple())
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features(), opt=level, reloc="pic", jit=True)
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features(), opt=level, reloc="pic", codemodel="small"
+    )
 
 
 @functools.cache

@@ -10,9 +10,9 @@ from __future__ import annotations
 from pullback.errors import UnsupportedError
 from pullback.ir.core import Block, Builder, Func, Instr, Value
 from pullback.ir.dims import Size, product
-from pullback.ir.ops.base import Decompose
+from pullback.ir.ops.base import Decompose, Update
 from pullback.ir.ops.contract import free_axes
-from pullback.ir.types import StackType
+from pullback.ir.types import StackType, bool_
 
 SMALL = 8  # a static matrix product with no axis longer than this is written out
 
@@ -54,6 +54,12 @@ def _expand_one(instr: Instr, new: dict[Value, Value]) -> tuple[list[Instr], Val
     if isinstance(instr.op.lower, Decompose):
         result = instr.op.lower.build(inner, _renamed(instr, new))
         return inner.body, result
+    if isinstance(instr.op.lower, Update) and not instr.out.type.rank:  # of a scalar: nothing to find
+        target, operand = (new.get(a, a) for a in instr.args)
+        if instr.op.lower.mode == "set":
+            return [], operand
+        total = inner.logical_or(target, operand) if target.type.dtype is bool_ else inner.add(target, operand)
+        return inner.body, total
     if instr.op.name == "contract" and not is_canonical(instr):
         return inner.body, _contract(inner, _renamed(instr, new))
     return None
