@@ -52,7 +52,7 @@ def run(
     ``check`` as PullbackError.
     """
     arrays = [_argument(param, arg) for param, arg in zip(func.params, _counted(func, args), strict=True)]
-    machine = _Machine(bind(func, [np.shape(a) for a in arrays], sizes or {}), watch)
+    machine = Machine(bind(func, [np.shape(a) for a in arrays], sizes or {}), watch)
     machine.values.update(zip(func.params, arrays, strict=True))
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -108,7 +108,9 @@ def number(size: Size, sizes: Mapping[str, int]) -> int:
 
 
 # -- instructions -----------------------------------------------------------------------------------------------------
-class _Machine:
+class Machine:
+    """The state of one call. Other meanings of the ops (symbols, many digits) replace ``compute`` and ``compare``."""
+
     def __init__(self, sizes: dict[str, int], watch: Watch | None):
         self.sizes = sizes
         self.watch = watch
@@ -160,6 +162,10 @@ class _Machine:
                 return ()
             case "nonzero":
                 self.sizes[instr.attrs["symbol"]] = int(np.count_nonzero(args[0]))
+        return self.compute(instr, args)
+
+    def compute(self, instr: Instr, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What an instruction without blocks gives, by its record."""
         attrs = {name: self.attribute(value) for name, value in instr.attrs.items()}
         if isinstance(instr.op, Elementwise):
             return (np.asarray(instr.op.numpy(*args, **attrs), instr.out.type.dtype.numpy),)

@@ -64,8 +64,8 @@ class Compose:
 class Pull:
     """``element(read, instr, index)``: the element of the result at ``index``, by reading arguments at other indices.
 
-    ``read(value, index)`` gives an element; ``read.add/sub/mul/floordiv/mod/less/select/const/size`` do index arithmetic,
-    where an index is an opaque i64 of the loop level. A pure view, so it costs no buffer.
+    ``read`` is a Reader (``loops/reader.py`` lists what it can do); an index is a sequence of opaque i64 of the loop level.
+    A pure view, so it costs no buffer.
     """
 
     element: Callable[..., Any]
@@ -133,11 +133,14 @@ class Op:
 
     ``infer(types, attrs[, blocks])`` is the shape rule: it returns the result types or raises TypeMismatch.
     ``evaluate(args, attrs)`` is the NumPy meaning used by the interpreter; sizes in ``attrs`` are numbers by then.
+    ``sympy`` is the SymPy meaning: ``sympy(sp, *args, **attrs)`` of elementwise ops, ``sympy(sp, elements, attrs)`` of
+    reductions, where ``elements`` is the list that becomes one element of the result.
     """
 
     name: str
     infer: Infer
     evaluate: Callable[..., Any] | None = None
+    sympy: Callable[..., Any] | None = None
     lower: Lowering = None
     effect: bool = False  # kept, ordered, never speculated
     samples: tuple[Any, ...] = ()  # (argument types, attrs) with which the tests build the op
@@ -155,11 +158,10 @@ class Elementwise(Op):
     ``partials(m, out, *args, **attrs)``: the partial derivative for each argument, over the namespace ``m`` (instructions,
     NumPy or SymPy). None: no dependence. A partial may be a Python number.
     ``singular``: a partial can be non-finite at finite operands; see Note [Untaken branches] in ``passes/adjoint.py``.
-    ``numpy(*args, **attrs)``, ``sympy(sp, *args, **attrs)``: the meanings. ``domain``: one Interval per argument.
+    ``numpy(*args, **attrs)``: the NumPy meaning. ``domain``: one Interval per argument.
     """
 
     numpy: Callable[..., Any]
-    sympy: Callable[..., Any] | None = None
     partials: Partials | None = None
     domain: tuple[Interval, ...] = ()
     singular: bool = False

@@ -52,6 +52,7 @@ SUM = Linear(
     infer=_reduced("fi"),
     evaluate=lambda args, attrs: np.sum(args[0], axis=attrs["axes"]),
     transpose=lambda t, instr, ct: (spread_back(t, ct, instr.args[0].type, instr.attrs["axes"]),),
+    sympy=lambda sp, xs, attrs: sp.Add(*xs),
     lower=Fold("add", lambda dtype: 0),
     samples=(*_SAMPLES, (("f64[0, 3]",), {"axes": (0,)})),
 )
@@ -95,6 +96,7 @@ PROD = Weighted(
     infer=_reduced("fi"),
     evaluate=lambda args, attrs: np.prod(args[0], axis=attrs["axes"]),
     weights=_prod_weights,
+    sympy=lambda sp, xs, attrs: sp.Mul(*xs),
     lower=Fold("mul", lambda dtype: 1),
     samples=_SAMPLES,
 )
@@ -129,6 +131,7 @@ MAX = Weighted(
     infer=_infer_extremum,
     evaluate=lambda args, attrs: np.max(args[0], axis=attrs["axes"]),
     weights=_share_of_ties,
+    sympy=lambda sp, xs, attrs: sp.Max(*xs),
     lower=Fold("maximum", _lowest),
     samples=_SAMPLES,
 )
@@ -137,6 +140,7 @@ MIN = Weighted(
     infer=_infer_extremum,
     evaluate=lambda args, attrs: np.min(args[0], axis=attrs["axes"]),
     weights=_share_of_ties,
+    sympy=lambda sp, xs, attrs: sp.Min(*xs),
     lower=Fold("minimum", _highest),
     samples=_SAMPLES,
 )
@@ -166,6 +170,7 @@ ANY = Plain(
     name="any",
     infer=_reduced("b"),
     evaluate=lambda args, attrs: np.any(args[0], axis=attrs["axes"]),
+    sympy=lambda sp, xs, attrs: sp.Or(*xs),
     lower=Fold("logical_or", lambda dtype: False),
     samples=_BOOL_SAMPLES,
 )
@@ -173,6 +178,7 @@ ALL = Plain(
     name="all",
     infer=_reduced("b"),
     evaluate=lambda args, attrs: np.all(args[0], axis=attrs["axes"]),
+    sympy=lambda sp, xs, attrs: sp.And(*xs),
     lower=Fold("logical_and", lambda dtype: True),
     samples=_BOOL_SAMPLES,
 )
@@ -191,6 +197,7 @@ NORM = Weighted(  # the Euclidean norm
     infer=_reduced("f"),
     evaluate=lambda args, attrs: np.sqrt(np.sum(args[0] * args[0], axis=attrs["axes"])),
     weights=_norm_weights,
+    sympy=lambda sp, xs, attrs: sp.sqrt(sp.Add(*(x**2 for x in xs))),
     lower=Decompose(lambda b, instr: b.sqrt(b.sum(b.square(*instr.args), axes=instr.attrs["axes"]))),
     samples=_SAMPLES,
 )
@@ -222,6 +229,11 @@ def _decompose_var(b: Builder, instr: Instr) -> Value:
     return b.div(total, b.spread(freedom, total.type.shape))
 
 
+def _sympy_var(sp: Any, xs: Any, attrs: Attrs) -> Any:
+    mean = sp.Add(*xs) / len(xs)
+    return sp.Add(*((x - mean) ** 2 for x in xs)) / (len(xs) - attrs["ddof"])
+
+
 def _evaluate_var(args: Any, attrs: Attrs) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # too few elements: NaN is the answer
@@ -234,6 +246,7 @@ VAR = Weighted(  # its own op because its derivative must divide by n - ddof ins
     infer=_reduced("f"),
     evaluate=_evaluate_var,
     weights=_var_weights,
+    sympy=_sympy_var,
     lower=Decompose(_decompose_var),
     samples=_VAR_SAMPLES,
 )
@@ -252,6 +265,7 @@ STD = Weighted(
     infer=_reduced("f"),
     evaluate=lambda args, attrs: np.sqrt(_evaluate_var(args, attrs)),
     weights=_std_weights,
+    sympy=lambda sp, xs, attrs: sp.sqrt(_sympy_var(sp, xs, attrs)),
     lower=Decompose(lambda b, instr: b.sqrt(_decompose_var(b, instr))),
     samples=_VAR_SAMPLES,
 )
@@ -292,6 +306,7 @@ LOGSUMEXP = Weighted(
     infer=_reduced("f"),
     evaluate=_evaluate_logsumexp,
     weights=_softmax,
+    sympy=lambda sp, xs, attrs: sp.log(sp.Add(*(sp.exp(x) for x in xs))),
     lower=Decompose(_decompose_logsumexp),
     samples=_SAMPLES,
 )
