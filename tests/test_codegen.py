@@ -73,7 +73,7 @@ def record_samples():
             yield pytest.param(op, types, attrs, id=f"{op.name}-{k}")
 
 
-@pytest.mark.parametrize(("op", "types", "attrs"), record_samples())
+@pytest.mark.parametrize(("op", "types", "attrs"), list(record_samples()))
 def test_samples(op, types, attrs):
     rng = np.random.default_rng(3)
     types = [parse_type(t) for t in types]

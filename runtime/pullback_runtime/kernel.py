@@ -11,7 +11,7 @@ import numpy as np
 
 from pullback_runtime import errors
 from pullback_runtime.sizes import Polynomial, compiled, nested
-from pullback_runtime.workspace import Freelist
+from pullback_runtime.workspace import Freelist, quick_address
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "f64": np.dtype(np.float64),
@@ -26,6 +26,7 @@ ERRORS: dict[str, type[Exception]] = {
     "ValueError": ValueError,
     "ZeroDivisionError": ZeroDivisionError,
 }
+READABLE = 0x101  # NumPy's flags C_CONTIGUOUS and ALIGNED
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 5)
 
 
@@ -80,7 +81,7 @@ class Kernel:
         self._keep = keep
         self._call = SIGNATURE(address)
         count = len(signature.symbols)
-        self._arrays = [(k, p, DTYPES[p.dtype]) for k, p in enumerate(signature.params) if p.shape]
+        self._arrays = [(k, p, DTYPES[p.dtype], len(p.shape)) for k, p in enumerate(signature.params) if p.shape]
         self._scalars = [(k, DTYPES[p.dtype]) for k, p in enumerate(signature.params) if not p.shape]
         self._results = [(bool(r.shape), DTYPES[r.dtype]) for r in signature.results]
         self._binders = _binders(signature)
@@ -123,30 +124,29 @@ class Kernel:
         """Put scalars and pointers into the frame; gives the arrays, which must outlive the call."""
         for k, dtype in self._scalars:
             value = args[k]
-            if isinstance(value, (np.ndarray, np.generic)):
+            if type(value) is not float and isinstance(value, (np.ndarray, np.generic)):
                 if value.dtype != dtype or value.ndim:
                     raise errors.DTypeError(f"argument {k}: a scalar {dtype} expected, got {_described(value)}")
                 value = value.item()
             frame.scalars[k].value = value
         arrays = []
-        for k, param, dtype in self._arrays:
+        for k, param, dtype, rank in self._arrays:
             array = args[k]
-            if not isinstance(array, np.ndarray) or array.dtype != dtype:
+            if not isinstance(array, np.ndarray) or (array.dtype is not dtype and array.dtype != dtype):
                 raise errors.DTypeError(f"argument {k}: {param.text} expected, got {_described(array)}")
-            if array.ndim != len(param.shape):
+            if array.ndim != rank:
                 raise errors.ShapeError(f"argument {k}: {param.text} expected, got {_described(array)}")
-            flags = array.flags
-            if not (flags.c_contiguous and flags.aligned):
+            if array.flags.num & READABLE != READABLE:
                 array = np.require(array, requirements=("C", "A"))
             arrays.append(array)
-            frame.inputs[k] = array.__array_interface__["data"][0]
+            frame.inputs[k] = quick_address(array)
         return arrays
 
     def _bind(self, arrays: Sequence[Any]) -> list[int]:
         sizes = [arrays[position].shape[axis] for position, axis in self._binders]
         if self._checks is not None:
             expected = self._checks(sizes)
-            for array, shape, (k, param, _) in zip(arrays, expected, self._arrays, strict=True):
+            for array, shape, (k, param, _, _) in zip(arrays, expected, self._arrays, strict=True):
                 if array.shape != shape:
                     raise errors.ShapeError(
                         f"argument {k}: {param.text} expected, here of shape {shape}; got shape {array.shape}"
@@ -161,12 +161,12 @@ class Kernel:
                 results.append(None)
                 continue
             given = None if out is None else out[k]
-            if given is not None and _usable(given, shapes[k], dtype, arrays):
+            if given is not None and _usable(given, shapes[k], dtype, [*arrays, *results]):
                 array = given
             else:
                 array = np.empty(shapes[k], dtype)
             results.append(array)
-            frame.outputs[k] = array.__array_interface__["data"][0]
+            frame.outputs[k] = quick_address(array)
         return results
 
     def _collect(self, frame: Any, results: list[Any], out: Sequence[Any] | None) -> list[Any]:
@@ -202,7 +202,7 @@ def _usable(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], arrays: Se
     if not array.flags.writeable:
         raise ValueError("out: the array is read-only")
     fits = array.shape == shape and array.flags.c_contiguous and array.flags.aligned
-    return fits and not any(np.may_share_memory(array, other) for other in arrays)
+    return fits and not any(other is not None and np.may_share_memory(array, other) for other in arrays)
 
 
 def _described(value: Any) -> str:

@@ -7,6 +7,7 @@ A frame belongs to one call at a time, so a kernel is re-entrant and may run in 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,3 +69,31 @@ class Freelist:
     def give(self, frame: Frame) -> None:
         if len(self._free) < KEPT:
             self._free.append(frame)
+
+
+# -- addresses --------------------------------------------------------------------------------------------------------
+def address(array: Any) -> int:
+    """Where an array's first element is."""
+    return int(array.__array_interface__["data"][0])
+
+
+def _direct() -> Any:
+    """``address`` by reading the field of the array object: ten times quicker than asking for it.
+
+    The field follows the object's header. Its place is no promise of NumPy's, so it is tried out on a few arrays when this
+    module is imported; None where that does not give the right address (another Python, another NumPy).
+    """
+    header = object.__basicsize__
+    if header % 8 or ctypes.sizeof(ctypes.c_void_p) != 8 or sys.implementation.name != "cpython":
+        return None
+    memory, place = (ctypes.c_size_t * (1 << 59)).from_address(0), header // 8
+
+    def direct(array: Any) -> int:
+        found: int = memory[(id(array) >> 3) + place]
+        return found
+
+    samples = (np.empty(3), np.empty((2, 2), np.float32)[1:], np.empty(0), np.empty((), np.bool_))
+    return direct if all(direct(a) == address(a) for a in samples) else None
+
+
+quick_address = _direct() or address

@@ -9,7 +9,7 @@ from pullback.llvm.functions import TYPES, FunctionText
 from pullback.llvm.mathlib import MathCalls
 from pullback.loops.nest import Call, Operand
 
-LARGE = 20_000  # multiplications from which on BLAS is quicker than a nest
+LARGE = 3_000  # multiplications from which on BLAS is quicker than a nest
 
 
 class Routines:

@@ -111,11 +111,14 @@ class _Scheduler:
         self.at: dict[Instr, int] = {}
 
     def run(self) -> Schedule:
+        self.stages: list[Stage] = []
+        if all(kind in ("scalar", "check") for kind in self.kinds.values()):  # there can be very many
+            self.stages.append(Stage(scalars=self.body))
+            return Schedule(self.stages, self.materialized, self.fresh, self.defs, self.kinds)
         self._force()
         self._estimate()
         self._choose()
         self._force_operands()
-        self.stages: list[Stage] = []
         for instr in self._ordered():
             self._place(instr)
         for k, value in enumerate(self.results):
