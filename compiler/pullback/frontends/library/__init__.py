@@ -1,0 +1,219 @@
+"""The supported functions of NumPy, SciPy and ``math``, in one table by name.
+
+Every frontend that evaluates calls does it through :func:`call`, so that the same expression gives the same IR whether it was
+written as a Python function or in an expression file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pullback.errors import ShapeError, UnsupportedError
+from pullback.frontends.array import Array
+from pullback.frontends.library import elementwise, reduce
+from pullback.frontends.sizes import Length
+from pullback.frontends.trace import current
+from pullback.ir.ops.base import TypeMismatch
+from pullback.ir.types import FROM_NUMPY
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {**elementwise.FUNCTIONS, **elementwise.MATH, **reduce.FUNCTIONS}
+CREATORS: frozenset[str] = frozenset()  # make arrays of their own even from plain numbers
+VIEWS: frozenset[str] = frozenset()  # their result looks into their argument
+FOLD_LIMIT = 1024  # elements up to which functions of constants are done while tracing
+
+__all__ = ["FUNCTIONS", "call", "call_object", "call_ufunc", "name_of", "unsupported"]
+
+
+# -- calls ----------------------------------------------------------------------------------------------------------
+def call(name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    """A function of the table, by its full name (``numpy.sum``, ``math.sin``, ``scipy.special.erf``)."""
+    kwargs = kwargs or {}
+    function = FUNCTIONS.get(name)
+    if function is None:
+        raise unsupported(name)
+    if name not in CREATORS:
+        folded = _fold(name, args, kwargs)
+        if folded is not None and name not in VIEWS:
+            return folded
+    else:
+        folded = None
+    try:
+        result = function(*args, **kwargs)
+    except TypeMismatch as error:
+        raise current().error(ShapeError, f"{name}: {error}") from None
+    except TypeError:
+        _check_arguments(name, function, args, kwargs)
+        raise
+    if isinstance(folded, Array) and isinstance(result, Array) and result.known is None and folded.known is not None:
+        result.known = folded.known
+    return result
+
+
+def _check_arguments(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """A call with arguments that the function here does not take."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        raise current().error(UnsupportedError, f"{name}: {error} that is supported here", "leave that argument out") from None
+
+
+def call_object(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A function of NumPy's or SciPy's, by the object."""
+    name = name_of(func)
+    if name is None:
+        raise unsupported(f"{getattr(func, '__module__', None) or 'numpy'}.{getattr(func, '__name__', repr(func))}")
+    return call(name, args, kwargs)
+
+
+_UFUNC_METHODS = {
+    ("add", "reduce"): "numpy.sum",
+    ("multiply", "reduce"): "numpy.prod",
+    ("maximum", "reduce"): "numpy.max",
+    ("minimum", "reduce"): "numpy.min",
+    ("logical_and", "reduce"): "numpy.all",
+    ("logical_or", "reduce"): "numpy.any",
+    ("add", "accumulate"): "numpy.cumsum",
+    ("multiply", "accumulate"): "numpy.cumprod",
+    ("multiply", "outer"): "numpy.multiply.outer",
+}
+
+
+def call_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What NumPy hands over through ``__array_ufunc__``."""
+    options = {k: v for k, v in kwargs.items() if not (k == "out" and v is None)}
+    if method == "__call__":
+        out = options.pop("out", None)
+        dtype, condition = options.pop("dtype", None), options.pop("where", True)
+        if condition is not True:
+            raise current().error(
+                UnsupportedError, f"np.{ufunc.__name__}(where=...) is not supported", "use np.where on the result"
+            )
+        result = call_object(ufunc, inputs, options)
+        result = result if dtype is None else call("numpy.astype", (result, dtype))
+        return result if out is None else _into(out, result)
+    name = _UFUNC_METHODS.get((ufunc.__name__, method))
+    if name is None or name not in FUNCTIONS:
+        raise unsupported(f"numpy.{ufunc.__name__}.{method}")
+    if method != "outer":
+        options.setdefault("axis", 0)
+    return call(name, inputs, options)
+
+
+def _into(out: Any, result: Any) -> Any:
+    """``out=`` of a traced array is a store."""
+    (target,) = out if isinstance(out, tuple) else (out,)
+    if not isinstance(target, Array):
+        raise current().error(UnsupportedError, "out= must be an array made in the traced function", "use the returned value")
+    target[...] = result
+    return target
+
+
+# -- constants ------------------------------------------------------------------------------------------------------
+def _fold(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The result where no argument is traced, by NumPy itself; None where one is."""
+    plain: list[Any] = []
+    for arg in (*args, *kwargs.values()):
+        known = _plain(arg)
+        if known is _TRACED:
+            return None
+        plain.append(known)
+    function = _resolve(name)
+    if function is None:
+        return None
+    with np.errstate(all="ignore"):
+        result = function(*plain[: len(args)], **dict(zip(kwargs, plain[len(args) :], strict=True)))
+    return _constant(result)
+
+
+class _Traced:
+    """Marks an argument that is not a constant."""
+
+
+_TRACED = _Traced()
+
+
+def _plain(x: Any) -> Any:
+    """The argument as NumPy would see it, if it is a constant."""
+    if isinstance(x, Array):
+        known = x.known
+        if known is None or known.size > FOLD_LIMIT:
+            return _TRACED
+        return known.item() if x.weak else known[()] if known.ndim == 0 else known
+    if isinstance(x, Length):
+        return _TRACED
+    if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
+        parts = [_plain(part) for part in x]
+        return _TRACED if _TRACED in [p for p in parts if isinstance(p, _Traced)] else type(x)(parts)
+    if isinstance(x, np.ndarray) and x.size > FOLD_LIMIT:
+        return _TRACED
+    return x
+
+
+def _constant(result: Any) -> Any:
+    if isinstance(result, np.ndarray):
+        return Array.constant(current(), result) if result.dtype in FROM_NUMPY else None
+    if isinstance(result, (list, tuple)):
+        parts = [_constant(part) for part in result]
+        return None if any(p is None for p in parts) else type(result)(parts) if type(result) in (list, tuple) else tuple(parts)
+    return result
+
+
+# -- names ----------------------------------------------------------------------------------------------------------
+@functools.cache
+def _resolve(name: str) -> Any:
+    root, *rest = name.split(".")
+    try:
+        found: Any = importlib.import_module(root)
+    except ImportError:
+        return None
+    path = root
+    for part in rest:
+        path = f"{path}.{part}"
+        if not hasattr(found, part):
+            try:
+                importlib.import_module(path)
+            except ImportError:
+                return None
+        found = getattr(found, part, None)
+    return found
+
+
+_BY_OBJECT: dict[int, str] = {}
+_RESOLVED: set[str] = set()
+
+
+def name_of(func: Any) -> str | None:
+    """The table's name for a function object, or None. Never imports a library that is not imported yet."""
+    found = _BY_OBJECT.get(id(func))
+    if found is None and not _RESOLVED.issuperset(FUNCTIONS):
+        for name in FUNCTIONS:
+            if name not in _RESOLVED and name.rpartition(".")[0] in sys.modules:
+                _RESOLVED.add(name)
+                target = _resolve(name)
+                if target is not None:
+                    _BY_OBJECT.setdefault(id(target), name)
+        found = _BY_OBJECT.get(id(func))
+    return found
+
+
+def unsupported(name: str) -> Exception:
+    """The error for a function that has no rule, with the nearest that have."""
+    last = name.rpartition(".")[2]
+    by_last: dict[str, str] = {}
+    for known in FUNCTIONS:
+        by_last.setdefault(known.rpartition(".")[2], known)
+    near = [by_last[n] for n in difflib.get_close_matches(last, by_last, n=3, cutoff=0.6)]
+    hint = f"the nearest supported ones are {', '.join(near)}; " if near else ""
+    return current().error(
+        UnsupportedError,
+        f"{name} is not supported",
+        f"{hint}write it with supported functions, or register a rule for it with pb.custom_vjp",
+    )

@@ -1,0 +1,334 @@
+"""A trace under way: the instructions so far, the lengths known by hint, the guards, and what was captured.
+
+Note [Lengths while tracing]
+Every type in the builder is kept canonical. When two axes meet in broadcasting and are not provably equal, one symbol is
+solved for (:meth:`Trace.equate`) and replaced everywhere at once, the parameters' own types included: binding the arguments
+of a call then checks the lengths. Decisions that depend on a length (does this slice clamp? is this derived size 1?) are
+made with the hints, which are the lengths of the arguments at hand, and recorded as guards; a call whose lengths decide
+otherwise is traced anew. Where a length was declared ahead of data it is assumed large.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import pullback_runtime
+from pullback.errors import DTypeError, PullbackError, ShapeError, TraceError
+from pullback.frontends.traced import Guard, Hidden, SizeGuard, Traced
+from pullback.ir import dims
+from pullback.ir.core import UNKNOWN, Builder, Func, Instr, Loc, Value
+from pullback.ir.dims import Dim, Size
+from pullback.ir.types import FROM_NUMPY, DType, Shape, Type, i64
+
+if TYPE_CHECKING:
+    from pullback_runtime.signature import Structure
+
+LARGE = 1_000_003  # a length declared ahead of data, for decisions; a prime, so that it divides nothing by accident
+_OURS = tuple(
+    os.path.dirname(os.path.abspath(f)) + os.sep for f in (os.path.dirname(__file__), pullback_runtime.__file__, np.__file__)
+)
+_STATE = threading.local()
+
+
+# -- the trace of this thread ---------------------------------------------------------------------------------------
+def active() -> Trace | None:
+    """The innermost trace of this thread."""
+    stack = getattr(_STATE, "stack", None)
+    return stack[-1] if stack else None
+
+
+def current() -> Trace:
+    trace = active()
+    if trace is None:
+        raise TraceError(
+            "a traced array is used outside the function that was being traced; return values instead of storing them"
+        )
+    return trace
+
+
+# -- places in the user's code --------------------------------------------------------------------------------------
+def is_library(filename: str) -> bool:
+    """Whether a file belongs to us, NumPy or SciPy (and so is neither rewritten nor the user's)."""
+    return filename.startswith(_OURS) or f"site-packages{os.sep}scipy{os.sep}" in filename or filename.startswith("<frozen")
+
+
+def user_frame() -> FrameType | None:
+    frame = sys._getframe(1)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+    return frame
+
+
+def user_loc() -> Loc:
+    frame = user_frame()
+    return Loc(frame.f_code.co_filename, frame.f_lineno) if frame is not None else UNKNOWN
+
+
+def located(message: str, loc: Loc, remedy: str = "") -> str:
+    """The three parts of an error: what is wrong, where, what to do."""
+    lines = [message]
+    if loc.line:
+        code = linecache.getline(loc.file, loc.line).strip()
+        lines.append(f"  at {loc.file}:{loc.line}" + (f": {code}" if code else ""))
+    if remedy:
+        lines.append(f"  {remedy}")
+    return "\n".join(lines)
+
+
+class Trace:
+    """What is being built. ``loc`` fixes the place of the next instructions; None asks the user's frame."""
+
+    def __init__(self, name: str, loc: Loc | None = None):
+        self.name = name
+        self.loc = loc
+        self.builder = Builder()
+        self.params: list[Value] = []
+        self.hidden: dict[str, tuple[Hidden, Value]] = {}
+        self.hints: dict[str, int] = {}
+        self.symbols: list[str] = []  # of parameters, in order
+        self.counts: set[str] = set()  # symbols that masks define
+        self.guards: dict[Any, Guard] = {}
+        self.names: list[tuple[str, Value]] = []
+        self.equations: dict[str, Size] = {}
+        self.finished = False
+
+    def __enter__(self) -> Trace:
+        if not hasattr(_STATE, "stack"):
+            _STATE.stack = []
+        _STATE.stack.append(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _STATE.stack.pop()
+        self.finished = True
+
+    # -- places and errors ------------------------------------------------------------------------------------------
+    def where(self) -> Loc:
+        return self.loc if self.loc is not None else user_loc()
+
+    def here(self) -> Builder:
+        """The builder, set to the user's line."""
+        self.builder.loc = self.where()
+        return self.builder
+
+    def error(self, kind: type[PullbackError], message: str, remedy: str = "") -> PullbackError:
+        return kind(located(message, self.where(), remedy))
+
+    # -- inputs -----------------------------------------------------------------------------------------------------
+    def parameter(self, name: str, type: Type, hint: tuple[int, ...] | None = None) -> Value:
+        value = Value(name, type)
+        self._declare(type, hint)
+        self.params.append(value)
+        return value
+
+    def _declare(self, type: Type, hint: tuple[int, ...] | None) -> None:
+        for axis, size in enumerate(type.shape):
+            symbol = size.bare_symbol() if isinstance(size, Dim) else None
+            if symbol is not None and symbol not in self.symbols:
+                self.symbols.append(symbol)
+                self.hints[symbol] = LARGE if hint is None else hint[axis]
+
+    def capture(self, path: str, array: np.ndarray[Any, Any], read: Callable[[], Any]) -> Value:
+        """An array from outside as a hidden input, one for each access path."""
+        found = self.hidden.get(path)
+        if found is not None:
+            return found[1]
+        dtype = self.element_type(array.dtype, path)
+        shape = tuple(self._hidden_axis(path, axis, length) for axis, length in enumerate(array.shape))
+        type = Type(dtype, shape)
+        self._declare(type, array.shape)
+        value = Value(path.split(" ")[-1], type)
+        hidden = Hidden(path, type, lambda: np.asarray(read()).astype(dtype.numpy, copy=False))
+        self.hidden[path] = (hidden, value)
+        return value
+
+    def _hidden_axis(self, path: str, axis: int, length: int) -> Size:
+        if length <= 8:
+            return length
+        return Dim.symbol(f"h{len(self.hidden)}_{axis}")
+
+    def element_type(self, dtype: np.dtype[Any], what: str) -> DType:
+        """The IR's element type for a NumPy one; int32 and uint32 are cast, whatever else has no place is refused."""
+        dtype = dtype.newbyteorder("=")
+        if dtype in (np.dtype(np.int32), np.dtype(np.uint32)):
+            return i64
+        found = FROM_NUMPY.get(dtype)
+        if found is None:
+            raise self.error(
+                DTypeError,
+                f"{what} has the element type {dtype}; float64, float32, int64, int32, uint32 or bool expected",
+                "convert it, for example with .astype(float)",
+            )
+        return found
+
+    # -- lengths ----------------------------------------------------------------------------------------------------
+    def canonical(self, size: Size) -> Size:
+        while isinstance(size, Dim) and not size.symbols().isdisjoint(self.equations):
+            size = dims.replace(size, self.equations)
+        return size
+
+    def hint(self, size: Size) -> int:
+        """The length that a size has for the arguments at hand."""
+        size = self.canonical(size)
+        if not dims.symbols((size,)).isdisjoint(self.counts):
+            raise self.error(
+                TraceError,
+                f"a decision depends on {size}, but how many elements a mask selects is known only when the function runs",
+                "use np.where(mask, value, 0) instead of selecting by the mask",
+            )
+        return dims.evaluate(size, self.hints)
+
+    def decide(self, left: Size, relation: str, right: Size) -> bool:
+        """Whether ``left relation right`` ("==", "<", "<="); recorded as a guard unless it holds, or fails, for all lengths."""
+        left, right = self.canonical(left), self.canonical(right)
+        difference = right - left
+        if isinstance(difference, int):
+            return {"==": difference == 0, "<": difference > 0, "<=": difference >= 0}[relation]
+        if never_negative(difference - (1 if relation == "<" else 0)) and relation != "==":
+            return True
+        guard = SizeGuard(left, relation, right, True, self.where())
+        sizes = {name: self.hint(Dim.symbol(name)) for name in dims.symbols((left, right))}
+        outcome = guard.holds(sizes)
+        self.guards.setdefault((left, relation, right), guard if outcome else replace(guard, outcome=False))
+        return outcome
+
+    def number(self, size: Size) -> int:
+        """The length as a number, to which the trace is then bound."""
+        size = self.canonical(size)
+        if isinstance(size, int):
+            return size
+        if any(self.hints.get(name) == LARGE for name in size.symbols()):
+            raise self.error(
+                TraceError,
+                f"the length {size} was declared without data, so it has no number here",
+                "keep it symbolic (x.shape[0] in arithmetic, np.arange(n), np.zeros(n)), or compile by calling with data",
+            )
+        value = self.hint(size)
+        self.decide(size, "==", value)
+        return value
+
+    def equate(self, a: Size, b: Size) -> bool:
+        """Make two lengths one, or say that it takes a check at run time (False). ShapeError if they differ."""
+        a, b = self.canonical(a), self.canonical(b)
+        difference = a - b
+        if difference == 0:
+            return True
+        if isinstance(difference, int):
+            raise self.mismatch((a,), (b,))
+        known = dims.symbols((a, b)).isdisjoint(self.counts)
+        if known and LARGE not in (self.hints[s] for s in dims.symbols((a, b))) and self.hint(a) != self.hint(b):
+            raise self.mismatch((a,), (b,))
+        solution = dims.solve(difference, reversed(self.symbols)) if known else None
+        if solution is None or (isinstance(solution[1], int) and solution[1] < 0):
+            return False
+        self._substitute(*solution)
+        return True
+
+    def _substitute(self, symbol: str, size: Size) -> None:
+        """Replace a symbol in every type and attribute so far."""
+        self.equations[symbol] = size
+        self.symbols.remove(symbol)
+        values = {symbol: size}
+        for value in (*self.params, *(v for _, v in self.hidden.values())):
+            value.type = value.type.replace(values)
+        for place, instr in enumerate(self.builder.body):
+            for out in instr.outs:
+                out.type = out.type.replace(values)
+            attrs = {name: _replaced(attr, values) for name, attr in instr.attrs.items()}
+            if any(attrs[name] is not attr for name, attr in instr.attrs.items()):
+                self.builder.body[place] = Instr(instr.op, instr.outs, instr.args, attrs, instr.blocks, instr.loc)
+
+    def mismatch(self, left: Shape, right: Shape) -> PullbackError:
+        """NumPy's broadcasting error, with the lengths of the arguments at hand."""
+        texts = [
+            "(" + ",".join(self._length_text(size) for size in shape) + ("," if len(shape) == 1 else "") + ")"
+            for shape in (left, right)
+        ]
+        return self.error(
+            ShapeError,
+            f"operands could not be broadcast together with shapes {texts[0]} {texts[1]}",
+            "lengths must be equal, or one of them 1",
+        )
+
+    def _length_text(self, size: Size) -> str:
+        size = self.canonical(size)
+        known = all(self.hints.get(name, LARGE) != LARGE for name in dims.symbols((size,)))
+        return str(dims.evaluate(size, self.hints)) if known else str(size)
+
+    def common_size(self, sizes: Sequence[Size]) -> Size:
+        """The length of an axis in which arrays of these lengths meet, by NumPy's rule."""
+        result: Size = 1
+        for size in map(self.canonical, sizes):
+            if self.is_one(size, result):
+                continue
+            if self.is_one(result, size):
+                result = size
+            else:
+                self.equate(result, size)
+                result = self.canonical(result)
+        return result
+
+    def is_one(self, size: Size, other: Size) -> bool:
+        """Whether an axis that meets one of length ``other`` is of length 1; decided by a guard for derived sizes only."""
+        if isinstance(size, int):
+            return size == 1
+        size = self.canonical(size)
+        if not isinstance(size, Dim) or size == self.canonical(other) or size.bare_symbol() is not None:
+            return size == 1
+        return dims.symbols((size,)).isdisjoint(self.counts) and self.decide(size, "==", 1)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+    def finish(self, results: Sequence[Value], output: Structure, weak: Sequence[bool] = ()) -> Traced:
+        """Close the function. Captured arrays that nothing reads are dropped."""
+        self.builder.loc = UNKNOWN
+        used = {arg for instr in self.builder.body for arg in instr.args} | set(results)
+        kept = [(hidden, value) for hidden, value in self.hidden.values() if value in used]
+        defined = dims.symbols(s for v in (*self.params, *(v for _, v in kept)) for s in v.type.shape) | self.counts
+        if not self._used_symbols(results) <= defined:  # the length of an otherwise unused array is in use
+            kept = list(self.hidden.values())
+        block = self.builder.close("return", results, (*self.params, *(v for _, v in kept)))
+        func = Func(self.name, block, tuple(self.names))
+        hidden = tuple(replace(h, type=v.type) for h, v in kept)
+        return Traced(func, output, hidden, tuple(map(self._canonical_guard, self.guards.values())), tuple(weak))
+
+    def _used_symbols(self, results: Sequence[Value]) -> frozenset[str]:
+        """The symbols of what was built and of the guards."""
+        sizes: list[Size] = [s for v in results for s in v.type.shape]
+        for instr in self.builder.body:
+            sizes += [s for out in instr.outs for s in out.type.shape]
+            sizes += [
+                a for attr in instr.attrs.values() for a in (attr if isinstance(attr, tuple) else (attr,)) if isinstance(a, Dim)
+            ]
+        for guard in map(self._canonical_guard, self.guards.values()):
+            sizes += [guard.left, guard.right] if isinstance(guard, SizeGuard) else []
+        return dims.symbols(sizes)
+
+    def _canonical_guard(self, guard: Guard) -> Guard:
+        if isinstance(guard, SizeGuard):
+            return replace(guard, left=self.canonical(guard.left), right=self.canonical(guard.right))
+        return guard
+
+
+def never_negative(size: Size) -> bool:
+    """Whether a size is at least 0 for all lengths: a sum of non-negative terms."""
+    if isinstance(size, int):
+        return size >= 0
+    return all(coefficient >= 0 for _, coefficient in size.terms)
+
+
+def _replaced(attr: Any, values: dict[str, Size]) -> Any:
+    if isinstance(attr, Dim):
+        return attr.replace(values) if not attr.symbols().isdisjoint(values) else attr
+    if isinstance(attr, tuple):
+        items = tuple(_replaced(a, values) for a in attr)
+        return items if any(a is not b for a, b in zip(items, attr, strict=True)) else attr
+    return attr
