@@ -112,7 +112,7 @@ def value_names(func: Func) -> dict[Value, str]:
             continue
         name = value.name
         if not name or name in used:
-            name, suffixes[name] = _fresh(name, suffixes.get(name, 0 if not name else 1), taken)
+            name, suffixes[value.name] = _fresh(name, suffixes.get(name, 1 if name else 0), taken)
             taken.add(name)
         used.add(name)
         names[value] = name
