@@ -64,7 +64,7 @@ def _message(func: Func, broken: _Broken, after: str) -> str:
     """The problem, then where: pass, function, instruction, the user's line."""
     text = f"the pass {after!r} made a malformed @{func.name}: " if after else f"malformed @{func.name}: "
     text += broken.problem
-    if broken.instr is not None:
+    if broken.instr is not None and isinstance(broken.instr.attrs, Mapping):
         loc = broken.instr.loc
         text += f"\n  {print_instr(func, broken.instr)}"
         text += f"\n  from {loc}" if isinstance(loc, Loc) and loc.line else ""
