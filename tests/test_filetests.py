@@ -19,6 +19,7 @@ Directives:
 - ``pass=NAME,NAME..``: the passes in this order; ``adjoint``, ``tangent`` (both may be followed by ``wrt=x,y``) and ``pass``
   directives apply one after another, and their outcome is printed.
 - ``run [ARGUMENT, ..]``: the functions' results for these arguments (JSON), or the error.
+- ``loops``: the loop nests that the functions become.
 
 ``pytest --bless`` rewrites the expected parts.
 """
@@ -39,6 +40,8 @@ from pullback.ir.core import Func, Value
 from pullback.ir.interp import run
 from pullback.ir.text import parse_func, print_array, print_func
 from pullback.ir.verify import verify
+from pullback.loops.lower import lower
+from pullback.loops.text import print_program
 from pullback.passes import pipeline
 from pullback.passes.adjoint import adjoint
 from pullback.passes.tangent import tangent
@@ -127,6 +130,8 @@ def outcome(directives: list[str], chunk: Chunk) -> str:
             assert print_func(func) == chunk.text.rstrip() + "\n"
         elif name == "run":
             text += ran(func, json.loads(rest))
+        elif name == "loops":
+            text += print_program(lower(func))
         else:
             func, transformed = transform(func, name, rest), True
     return (print_func(func) if transformed else "") + text
