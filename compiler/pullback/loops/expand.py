@@ -21,7 +21,7 @@ def expand(func: Func) -> Func:
     """The same function without Decompose ops and with canonical contractions."""
     new: dict[Value, Value] = {}
     b = Builder()
-    pending = [iter(func.body)]
+    pending = [iter(_turned(func))]
     wait: list[tuple[Instr, Value]] = []  # an expanded instruction and the value that stands for its result
     while pending:
         for instr in pending[-1]:
@@ -39,6 +39,34 @@ def expand(func: Func) -> Func:
                 instr, result = wait.pop()
                 new[instr.out] = new.get(result, result)
     return Func(func.name, Block(func.params, tuple(b.body)), ())
+
+
+def _turned(func: Func) -> list[Instr]:
+    """The instructions, with ``transpose(contract(x, y))`` as ``contract(y, x)`` where that is all that uses the product."""
+    defs: dict[Value, Instr] = {}
+    uses: dict[Value, int] = {}
+    for instr in func.body:
+        for arg in instr.args:
+            uses[arg] = uses.get(arg, 0) + 1
+    body: list[Instr] = []
+    for instr in func.body:
+        contraction = defs.get(instr.args[0]) if instr.op.name == "transpose" else None
+        if contraction is not None and uses[instr.args[0]] == 1 and instr.attrs["perm"] == _swapped_axes(contraction):
+            attrs = {key: value[::-1] for key, value in contraction.attrs.items()}
+            instr = Instr(contraction.op, instr.outs, contraction.args[::-1], attrs, (), instr.loc)
+        for out in instr.outs:
+            if instr.op.name == "contract":
+                defs[out] = instr
+        body.append(instr)
+    return body
+
+
+def _swapped_axes(instr: Instr) -> tuple[int, ...]:
+    """The permutation that swaps the free axes of the factors in a contraction's result."""
+    (bx, _), (cx, _) = instr.attrs["batch"], instr.attrs["axes"]
+    first, rank = len(bx), instr.out.type.rank
+    second = first + len(free_axes(instr.args[0].type.rank, bx, cx))
+    return (*range(first), *range(second, rank), *range(first, second))
 
 
 def _renamed(instr: Instr, new: dict[Value, Value]) -> Instr:
