@@ -39,6 +39,20 @@ def assign_regions(program: Program) -> None:
             free[program.regions[program.where[buffer]]].append(program.where[buffer])
 
 
+def drop_unread(program: Program) -> None:
+    """Remove single stores into work buffers that nothing reads: their elements were passed on directly."""
+    read: set[Buffer] = set()
+    for statement in statements(program.body):
+        match statement:
+            case Node(kind="load", data=buffer):
+                read.add(buffer)
+            case Call(args=args):
+                read.update(a.buffer for a in args)
+    program.body[:] = [
+        s for s in program.body if not (isinstance(s, Store) and s.buffer.place == "work" and s.buffer not in read)
+    ]
+
+
 def _touched(statement: Statement) -> Iterator[Buffer]:
     for inner in statements([statement]):
         match inner:

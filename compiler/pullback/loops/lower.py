@@ -13,7 +13,7 @@ from pullback.ir.ops import OPS
 from pullback.ir.ops.base import Elementwise, Fold, Op, Update
 from pullback.ir.ops.reduce import kept_axes
 from pullback.ir.types import FROM_NUMPY, DType, Type, bool_, i64
-from pullback.loops.buffers import assign_regions
+from pullback.loops.buffers import assign_regions, drop_unread
 from pullback.loops.expand import expand
 from pullback.loops.nest import (
     Accumulator,
@@ -34,15 +34,16 @@ from pullback.loops.reader import Flat, Reader, flattens
 from pullback.loops.scalars import Scalars
 from pullback.loops.schedule import Root, Schedule, schedule
 from pullback.loops.strides import strided
+from pullback.loops.unroll import fold_op, fold_start, is_small, unroll_nest, unroll_update, update_op
 
 
 def lower(func: Func) -> Program:
     """The loop nests of a straight-line function."""
     func = expand(func)
-    return _Lowering(func, schedule(func)).run()
+    return Lowering(func, schedule(func)).run()
 
 
-class _Lowering:
+class Lowering:
     def __init__(self, func: Func, plan: Schedule):
         self.func = func
         self.plan = plan
@@ -105,7 +106,7 @@ class _Lowering:
         self.messages.append(Message(error, text, instr.loc))
         return len(self.messages) - 1
 
-    def _reader(self) -> Reader:
+    def reader(self) -> Reader:
         return Reader(self.scalars, self.plan.defs, self.buffers, self.known, self._message, self._constant)
 
     # -- the whole -------------------------------------------------------------------------------------------------
@@ -132,6 +133,7 @@ class _Lowering:
             tuple(sorted(symbols(size for shape in shapes for size in shape))),
             self.defined,
         )
+        drop_unread(program)
         assign_regions(program)
         return program
 
@@ -146,7 +148,7 @@ class _Lowering:
         elif isinstance(instr.op.lower, Fold):
             self.known[instr.out] = self.known[instr.args[0]]
         else:
-            reader, element = self._reader(), instr.op.lower.element  # type: ignore[union-attr]  # the rest are Pull
+            reader, element = self.reader(), instr.op.lower.element  # type: ignore[union-attr]  # the rest are Pull
             self.known[instr.out] = reader.demand(lambda: element(reader, instr, ()))
 
     def _match(self, instr: Instr) -> None:
@@ -160,6 +162,9 @@ class _Lowering:
     # -- nests -----------------------------------------------------------------------------------------------------
     def _nest(self, domain: tuple[Size, ...], roots: Sequence[Root]) -> None:
         own = frozenset(r.value for r in roots if r.kind == "store")
+        if is_small(domain):
+            unroll_nest(self, domain, roots, own)
+            return
         flat = len(domain) > 1 and all(self._flattens(r, own) for r in roots)
         order = tuple(range(len(domain)))
         if len(domain) > 1 and not flat:
@@ -171,13 +176,32 @@ class _Lowering:
         for root in roots:
             if root.kind == "fold" and not flat and self._in_memory(root, domain, order):
                 assert root.instr is not None
-                self._fill(self.buffers[root.instr.out], _start(root.instr))
+                self._fill(self.buffers[root.instr.out], fold_start(root.instr))
         _NestBuilder(self, domain, roots, own, order, flat).build()
 
     def _flattens(self, root: Root, own: frozenset[Value]) -> bool:
         if root.kind == "part" or (root.kind == "fold" and root.instr is not None and root.instr.out.type.rank):
             return False
         return flattens(root.value, self.plan.defs, lambda v: v in self.buffers and v not in own)
+
+    def place(self, root: Root, index: Sequence[Node], reader: Reader) -> tuple[Buffer, Node]:
+        """The buffer and the position at which a root that stores puts the element at ``index``."""
+        shape = root.value.type.shape
+        if root.kind == "copy":
+            return self.copies[root.number], reader.position(shape, index)
+        if root.kind == "store":
+            return self.buffers[root.value], reader.position(shape, index)
+        assert root.instr is not None
+        buffer = self.buffers[root.instr.out]
+        if root.kind == "part":
+            axis = root.instr.attrs["axis"]
+            start: Size = 0
+            for arg in root.instr.args[: root.number]:
+                start = start + arg.type.shape[axis]
+            s = self.scalars
+            index = [s.add(s.size(start), i) if k == axis else i for k, i in enumerate(index)]
+            shape = root.instr.out.type.shape
+        return buffer, reader.position(shape, index)
 
     @staticmethod
     def _in_memory(root: Root, domain: tuple[Size, ...], order: tuple[int, ...]) -> bool:
@@ -219,19 +243,20 @@ class _Lowering:
         lowering = instr.op.lower
         assert isinstance(lowering, Update)
         target, operand, buffer = instr.args[0], instr.args[-1], self.buffers[instr.out]
-        reader = self._reader()
+        if is_small(operand.type.shape):
+            unroll_update(self, instr, lowering)
+            return
+        reader = self.reader()
         loops, index = self.loops(operand.type.shape, instr.op.name)
         value = reader.element(operand, index)
         place = reader.demand(lambda: lowering.target(reader, instr, index))
-        combine = None
-        if lowering.mode == "add":
-            combine = OPS["logical_or"] if target.type.dtype is bool_ else OPS["add"]
+        combine = update_op(lowering, target.type.dtype)
         position = reader.position(target.type.shape, place)
         self.inner(loops).append(Store(buffer, position, value, combine))
         self.close(loops)
 
     def _checked(self, instr: Instr) -> None:
-        reader = self._reader()
+        reader = self.reader()
         loops, index = self.loops(instr.out.type.shape, "check_index")
         value = reader.element(instr.args[0], index)
         wrapped = reader.checked(value, instr)
@@ -240,7 +265,7 @@ class _Lowering:
 
     def _scan(self, instr: Instr) -> None:
         """``s = a*s + b`` (or ``s + x``) along the last axis."""
-        s, reader, shape = self.scalars, self._reader(), instr.out.type.shape
+        s, reader, shape = self.scalars, self.reader(), instr.out.type.shape
         outer, index = self.loops(shape[:-1], instr.op.name)
         loop = _open(shape[-1], outer[-1] if outer else None, instr.op.name)
         assert loop.index is not None
@@ -260,7 +285,7 @@ class _Lowering:
 
     def _arg(self, instr: Instr) -> None:
         """The first position of the extremum; the first NaN wins over everything."""
-        s, reader, (x,), axis = self.scalars, self._reader(), instr.args, instr.attrs["axis"]
+        s, reader, (x,), axis = self.scalars, self.reader(), instr.args, instr.attrs["axis"]
         shape = x.type.shape
         outer, index = self.loops(instr.out.type.shape, instr.op.name)
         parent = outer[-1] if outer else None
@@ -289,7 +314,7 @@ class _Lowering:
 
     def _nonzero(self, instr: Instr) -> None:
         """Every position is stored at the count so far, which moves on only if the mask holds."""
-        s, reader, (mask,) = self.scalars, self._reader(), instr.args
+        s, reader, (mask,) = self.scalars, self.reader(), instr.args
         loop = _open(mask.type.shape[0], None, instr.op.name)
         assert loop.index is not None
         count = _carry(loop, s.integer(0))
@@ -328,7 +353,7 @@ class _NestBuilder:
 
     def __init__(
         self,
-        lowering: _Lowering,
+        lowering: Lowering,
         domain: tuple[Size, ...],
         roots: Sequence[Root],
         own: frozenset[Value],
@@ -338,7 +363,7 @@ class _NestBuilder:
         self.lowering = lowering
         self.scalars = lowering.scalars
         self.roots = roots
-        self.reader = lowering._reader()
+        self.reader = lowering.reader()
         index: Sequence[Node]
         if flat:
             self.axes: list[int] = []
@@ -368,24 +393,8 @@ class _NestBuilder:
         self.scalars.leave_nest()
 
     def _store(self, root: Root, value: Node) -> None:
-        lowering, shape = self.lowering, root.value.type.shape
-        index: Sequence[Node] = self.index
-        if root.kind == "copy":
-            buffer = lowering.copies[root.number]
-        elif root.kind == "store":
-            buffer = lowering.buffers[root.value]
-        else:
-            assert root.instr is not None
-            buffer = lowering.buffers[root.instr.out]
-        if root.kind == "part":
-            assert root.instr is not None
-            axis, shape = root.instr.attrs["axis"], root.instr.out.type.shape
-            start: Size = 0
-            for arg in root.instr.args[: root.number]:
-                start = start + arg.type.shape[axis]
-            s = self.scalars
-            index = [s.add(s.size(start), i) if k == axis else i for k, i in enumerate(index)]
-        position = self.reader.position(shape, index)
+        lowering = self.lowering
+        buffer, position = lowering.place(root, self.index, self.reader)
         if self.loops and root.kind in ("copy", "init") and self._copies(root):
             self.loops[0].note = "copy"
         lowering.inner(self.loops).append(Store(buffer, position, value))
@@ -416,7 +425,7 @@ class _NestBuilder:
 
     def _accumulate(self, loop: Loop, instr: Instr, value: Node) -> Node:
         dtype = instr.out.type.dtype
-        carried = _carry(loop, self.scalars.const(_start(instr), dtype), _combine(instr))
+        carried = _carry(loop, self.scalars.const(fold_start(instr), dtype), fold_op(instr))
         carried.value = value
         return carried.total
 
@@ -427,7 +436,7 @@ class _NestBuilder:
         axes = instr.attrs["axes"]
         kept = kept_axes(instr.args[0].type.rank, axes)
         position = self.reader.position(instr.out.type.shape, [self.index[a] for a in kept])
-        body.append(Store(self.lowering.buffers[instr.out], position, node, _combine(instr) if partial else None))
+        body.append(Store(self.lowering.buffers[instr.out], position, node, fold_op(instr) if partial else None))
 
 
 def _open(size: Size, parent: Loop | None, note: str) -> Loop:
@@ -442,18 +451,6 @@ def _carry(loop: Loop, start: Node, combine: Op | None = None) -> Accumulator:
     carried.current.data = carried.total.data = carried
     loop.accumulators.append(carried)
     return carried
-
-
-def _combine(instr: Instr) -> Op:
-    fold = instr.op.lower
-    assert isinstance(fold, Fold)
-    return OPS[fold.combine]
-
-
-def _start(instr: Instr) -> Any:
-    fold = instr.op.lower
-    assert isinstance(fold, Fold)
-    return fold.start(instr.out.type.dtype)
 
 
 def value_type(instr: Instr) -> DType:

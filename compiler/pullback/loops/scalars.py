@@ -88,6 +88,13 @@ class Scalars:
         """An element of the version ``version`` of what ``buffer`` holds."""
         return self._make("load", dtype, (position,), buffer, ("load", version, position), position.scope)
 
+    def know(self, version: Any, position: int, node: Node) -> None:
+        """What an element of a version is, so that reading it costs no load."""
+        self._remember(("load", version, self.integer(position)), node)
+
+    def known(self, version: Any, position: int) -> Node | None:
+        return self._global.get(("load", version, self.integer(position)))
+
     def fresh(self, kind: str, dtype: DType, data: Any, scope: Loop | None) -> Node:
         """A node that stands where a loop puts it (an index, an accumulator's total): never shared, never a statement."""
         return Node(kind, dtype, (), data, scope)
