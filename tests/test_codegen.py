@@ -495,3 +495,44 @@ def test_random_programs(seed):
     rng = np.random.default_rng(1000 + seed)
     func, args = programs.random_program(rng, n=(None, 0, 1, 9)[seed % 4])
     agree(func, args, scale=1e5)  # values near kinks and nested maps lose digits
+
+
+def test_a_signature_survives_its_manifest():
+    from pullback_runtime import library
+
+    def build(b, x):
+        chosen = b.gather(x, b.check_index(b.nonzero(b.lt(b.zeros(x.type), x), symbol="k"), size=N, axis=0))
+        return chosen, b.slice(x, starts=(0,), sizes=((N + 1) // 2,), steps=(2,))
+
+    signature = compile_kernel(func_of(["f64[n]"], build)).signature
+    assert library.signature(library.manifest(signature)) == signature
+
+
+def test_products_are_transposed_for_free():
+    """The adjoint of a matrix product, as it comes out of the rule: a product and a transpose."""
+
+    def build(b, x, y):
+        product = b.contract(y, x, batch=((), ()), axes=((0,), (0,)))
+        return b.transpose(product, perm=(1, 0))
+
+    func = func_of(["f64[n, p]", "f64[n, q]"], build)
+    assert "for " not in loops(func)
+    rng = np.random.default_rng(2)
+    agree(func, [rng.normal(size=(30, 20)), rng.normal(size=(30, 25))], scale=100)
+
+
+def test_small_static_arrays_need_no_memory():
+    def build(b, x):
+        for _ in range(5):
+            x = b.add(b.mul(x, x), b.broadcast(b.sum(x, axes=(0,)), axes=(), shape=(3,)))
+        return b.slice_set(x, b.full(2, f64[1]), starts=(1,), steps=(1,))
+
+    func = func_of(["f64[3]"], build)
+    text = loops(func)
+    assert "for " not in text and "region" not in text
+    agree(func, [np.array([0.1, -0.2, 0.3])])
+
+
+def test_fast_math_computes_the_same_sums():
+    func = func_of(["f64[n]"], lambda b, x: (b.sum(b.mul(x, x), axes=(0,)), b.div(x, b.sin(x))))
+    agree(func, [np.random.default_rng(4).normal(size=1000)], scale=1e4, options=Options(fast_math=True))
