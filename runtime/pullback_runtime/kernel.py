@@ -20,8 +20,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "bool": np.dtype(np.bool_),
 }
 ERRORS: dict[str, type[Exception]] = {
-    "AssertionError": AssertionError,
     "IndexError": IndexError,
+    "PullbackError": errors.PullbackError,
     "ShapeError": errors.ShapeError,
     "ValueError": ValueError,
     "ZeroDivisionError": ZeroDivisionError,

@@ -43,7 +43,7 @@ MEMORY: Mapping[str, str] = {"f64": "double", "f32": "float", "i64": "i64", "boo
 
 @dataclass(slots=True)
 class Piece:
-    """A function to be: ``kind`` "scalars", "nest" or "call"."""
+    """``kind``: "scalars" and "nest" become functions; "call" is a routine, "clear" and "move" are memset and memcpy."""
 
     kind: str
     body: list[Any]
@@ -103,7 +103,7 @@ class _Emitter:
         apart = straight > 4 * CHUNK
         for k, piece in enumerate(self.pieces):
             piece.name = f"{self.prefix}_{piece.kind}{k}"
-            if piece.kind != "call" and not whole:
+            if piece.kind in ("scalars", "nest") and not whole:
                 self._piece(piece, apart and piece.kind == "scalars")
         frame = len(self.slots) if len(self.slots) > STACK_SLOTS else 0
         main = self._kernel(whole, apart, frame)
@@ -182,6 +182,9 @@ class _Emitter:
             if piece.kind == "call":
                 self._call(f, piece.body[0], pointers)
                 continue
+            if piece.kind in ("clear", "move"):
+                self._move(f, piece, pointers)
+                continue
             args = [f"ptr {where}", "ptr %sizes", "ptr %ctx"]
             if piece.kind == "scalars":
                 args += ["ptr %inputs", "ptr %outputs", f"ptr {table}"]
@@ -201,6 +204,18 @@ class _Emitter:
             f.block(good)
         f.line("ret i32 0")
         return f.text()
+
+    def _move(self, f: FunctionText, piece: Piece, pointers: _Pointers) -> None:
+        loop = piece.body[0]
+        store = loop.body[-1]
+        out, size = pointers[store.buffer], f.size(loop.extent * store.buffer.type.dtype.bytes)
+        if piece.kind == "clear":
+            self.math.declare("llvm.memset", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+            f.line(f"call void @llvm.memset.p0.i64(ptr {out}, i8 0, i64 {size}, i1 false)")
+        else:
+            self.math.declare("llvm.memcpy", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+            source = pointers[store.value.data]
+            f.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {out}, ptr {source}, i64 {size}, i1 false)")
 
     def _call(self, f: FunctionText, call: Call, pointers: _Pointers) -> None:
         operands = [(pointers[a.buffer], a) for a in call.args]
@@ -530,7 +545,7 @@ def _pieces(program: Program) -> list[Piece]:
 
     for statement in program.body:
         if isinstance(statement, Loop):
-            pieces.append(Piece("nest", [statement]))
+            pieces.append(Piece(_nest_kind(statement), [statement]))
         elif isinstance(statement, Call):
             pieces.append(Piece("call", [statement]))
         else:
@@ -543,6 +558,19 @@ def _pieces(program: Program) -> list[Piece]:
     if not pieces:
         pieces.append(Piece("scalars", []))
     return pieces
+
+
+def _nest_kind(loop: Loop) -> str:
+    """ "clear" for a loop that only stores zeros, "move" for one that only copies; such a loop takes 10 ms to compile."""
+    *before, store = loop.body
+    if not isinstance(store, Store) or store.combine is not None or store.position is not loop.index or loop.accumulators:
+        return "nest"
+    value = store.value
+    if not before and value.kind == "const" and not np.asarray(value.data).tobytes().strip(b"\0"):
+        return "clear"
+    if before == [value] and value.kind == "load" and value.args[0] is loop.index and value.data is not store.buffer:
+        return "move"
+    return "nest"
 
 
 def _operands(statement: Any) -> list[Node]:

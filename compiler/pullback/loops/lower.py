@@ -139,7 +139,7 @@ class Lowering:
 
     def _scalar(self, instr: Instr) -> None:
         if instr.op.name == "check":
-            number = self._message(instr, "AssertionError", str(instr.attrs["message"]).replace("{", "{{").replace("}", "}}"))
+            number = self._message(instr, "PullbackError", str(instr.attrs["message"]).replace("{", "{{").replace("}", "}}"))
             self.body.append(Fail(self.known[instr.args[0]], number))
         elif instr.op.name == "match":
             self._match(instr)
