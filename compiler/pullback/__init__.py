@@ -1,1 +1,46 @@
 """A differentiation compiler: NumPy functions, SymPy expressions and expression files to machine-code gradients."""
+
+from pullback.api import check, compile, grad, hessian, jacobian, jvp, load, name, value_and_grad, vjp
+from pullback.errors import (
+    CheckError,
+    DTypeError,
+    ExpressionError,
+    PullbackError,
+    SeedError,
+    ShapeError,
+    TraceError,
+    UnsupportedError,
+)
+from pullback.ir.types import bool_, f32, f64, i64
+from pullback_runtime.function import Function
+from pullback_runtime.variable import Variable, variable
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CheckError",
+    "DTypeError",
+    "ExpressionError",
+    "Function",
+    "PullbackError",
+    "SeedError",
+    "ShapeError",
+    "TraceError",
+    "UnsupportedError",
+    "Variable",
+    "bool_",
+    "check",
+    "compile",
+    "f32",
+    "f64",
+    "grad",
+    "hessian",
+    "i64",
+    "jacobian",
+    "jvp",
+    "load",
+    "name",
+    "value_and_grad",
+    "variable",
+    "vjp",
+]

@@ -126,9 +126,14 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
 
 # -- leaves ---------------------------------------------------------------------------------------------------------
 FLOATS = ("f64", "f32")
-_NAMES = {np.dtype(np.float64): "f64", np.dtype(np.float32): "f32", np.dtype(np.int64): "i64", np.dtype(np.bool_): "bool"}
-_CAST = {np.dtype(np.int32): "i64", np.dtype(np.uint32): "i64"}
-NUMPY = {name: dtype for dtype, name in _NAMES.items()}
+_NAMES: dict[np.dtype[Any], str] = {
+    np.dtype(np.float64): "f64",
+    np.dtype(np.float32): "f32",
+    np.dtype(np.int64): "i64",
+    np.dtype(np.bool_): "bool",
+}
+_CAST: dict[np.dtype[Any], str] = {np.dtype(np.int32): "i64", np.dtype(np.uint32): "i64"}
+NUMPY: dict[str, np.dtype[Any]] = {name: dtype for dtype, name in _NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,141 @@
+"""``compile``, ``load`` and the transforms: frontend, then passes, then code generation, then the runtime's Function."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pullback.compiled import CompiledFunction
+from pullback.errors import PullbackError
+from pullback.llvm import Options
+from pullback.transforms import Gradient, Pushforward, Reverse
+
+
+def compile(
+    function: Any = None,
+    *,
+    inputs: Sequence[Any] | None = None,
+    name: str = "",
+    fast_math: bool = False,
+    symbolic: bool = False,
+) -> Any:
+    """A Function from a Python function of NumPy arrays, or from a SymPy expression, Matrix, list or dict of them.
+
+    As a decorator, plain or with options. ``inputs``: for SymPy, the inputs in argument order. ``fast_math`` lets the machine
+    code reorder and assume finite numbers. ``symbolic`` makes every axis a symbol, also those up to 8 that are compiled in
+    otherwise.
+    """
+    if function is None:
+        return lambda f: compile(f, inputs=inputs, name=name, fast_math=fast_math, symbolic=symbolic)
+    if isinstance(function, CompiledFunction):
+        return function
+    return CompiledFunction(_frontend(function, inputs, name), Options(fast_math), symbolic)
+
+
+def _frontend(function: Any, inputs: Sequence[Any] | None, name: str) -> Any:
+    if inputs is None and callable(function) and not _is_sympy(function):
+        from pullback.frontends.python import PythonFrontend  # each frontend is loaded when it is used
+
+        return PythonFrontend(function, name)
+    if _is_sympy(function):
+        from pullback.frontends.sympy_frontend import SympyFrontend
+
+        return SympyFrontend(function, inputs, name)
+    raise PullbackError(
+        f"compile takes a Python function, or a SymPy expression, Matrix, list or dict with inputs=[...]; "
+        f"got {type(function).__name__}"
+    )
+
+
+def _is_sympy(value: Any) -> bool:
+    """Whether a value is SymPy's or a container with something of SymPy's in it; never imports SymPy."""
+    if "sympy" not in sys.modules:
+        return False
+    if isinstance(value, dict):
+        return any(map(_is_sympy, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_sympy, value))
+    import sympy
+
+    return isinstance(value, (sympy.Basic, sympy.MatrixBase, sympy.NDimArray))
+
+
+def load(path: str | Path, *, fast_math: bool = False) -> CompiledFunction:
+    """The Function of an expression file. ExpressionError (file, line, column) if it is wrong."""
+    from pullback.frontends.expression import ExpressionFrontend
+
+    return CompiledFunction(ExpressionFrontend.load(Path(path)), Options(fast_math))
+
+
+# -- transforms: Function -> Function -------------------------------------------------------------------------------
+def _function(f: Any) -> CompiledFunction:
+    if isinstance(f, CompiledFunction):
+        return f
+    compiled = compile(f)
+    assert isinstance(compiled, CompiledFunction)
+    return compiled
+
+
+def _key(wrt: Any) -> Any:
+    return tuple(wrt) if isinstance(wrt, list) else wrt
+
+
+def _transform(f: Any, frontend: Callable[[CompiledFunction], Any], key: Any, reserved: bool = False) -> CompiledFunction:
+    function = _function(f)
+
+    def make() -> CompiledFunction:
+        return CompiledFunction(frontend(function), function.options, function._symbolic, reserved)
+
+    return function.derived(key, make)
+
+
+def grad(f: Any, wrt: Any = None) -> CompiledFunction:
+    """The gradient of a function with one scalar output, as a Function of the same arguments. ``wrt``: see ``Function.vjp``.
+
+    ``pb.grad(pb.grad(f))`` works, to any order.
+    """
+    return _transform(f, lambda g: Gradient(g, wrt, value=False), ("grad", _key(wrt)))
+
+
+def value_and_grad(f: Any, wrt: Any = None) -> CompiledFunction:
+    """(value, gradient) of a function with one scalar output: what ``scipy.optimize.minimize(..., jac=True)`` takes."""
+    return _transform(f, lambda g: Gradient(g, wrt, value=True), ("value_and_grad", _key(wrt)))
+
+
+def vjp(f: Any, wrt: Any = None) -> CompiledFunction:
+    """(value, gradients) as a Function of the arguments and ``seed``, the gradient of some loss by the output."""
+    return _transform(f, lambda g: Reverse(g, wrt), ("vjp", _key(wrt)), reserved=True)
+
+
+def jvp(f: Any, wrt: Any = None) -> CompiledFunction:
+    """(value, tangent) as a Function of the arguments and ``tangents``, a direction (or a tuple of them, one per ``wrt``)."""
+    return _transform(f, lambda g: Pushforward(g, wrt), ("jvp", _key(wrt)), reserved=True)
+
+
+def jacobian(f: Any, wrt: Any = None) -> Callable[..., Any]:
+    """``f.jacobian`` with ``wrt`` fixed."""
+    function = _function(f)
+    return lambda *args, **kwargs: function.jacobian(*args, wrt=wrt, **kwargs)
+
+
+def hessian(f: Any, wrt: Any = None) -> Callable[..., Any]:
+    """``f.hessian`` with ``wrt`` fixed."""
+    function = _function(f)
+    return lambda *args, **kwargs: function.hessian(*args, wrt=wrt, **kwargs)
+
+
+def name(label: str, value: Any) -> Any:
+    """Name an intermediate value while tracing; anywhere else just the value. A named value can be seeded
+    (``seed={"q": ...}``) and asked for (``wrt="q"``), and ``explain`` shows it."""
+    trace_module = sys.modules.get("pullback.frontends.trace")
+    trace = None if trace_module is None else trace_module.active()
+    return value if trace is None else trace.label(label, value)
+
+
+def check(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """Verify derivatives at a point: of a Function, or of a pair (function, hand-written gradient). Gives a report."""
+    from pullback.check import check as run  # loads what only verification needs
+
+    return run(f, *args, **kwargs)

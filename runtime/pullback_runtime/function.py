@@ -1,0 +1,445 @@
+"""``Function``: what ``pb.compile`` returns. Binds arguments, finds or makes the specialization, seeds, calls, rebuilds.
+
+Note [Specializations]
+A call's *key* is the structure of its arguments and, for each leaf, element type, rank, static lengths and weakness. Under one
+key there can be several specializations, told apart by guards over lengths and captured values; the first that fits serves
+the call. If none fits, the function is traced with the call's own lengths as hints; tracing is also what reports lengths
+that do not go together, so a call never fails for lengths that another trace would take.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from pullback_runtime import binding
+from pullback_runtime.binding import Arguments, Parameter
+from pullback_runtime.errors import DTypeError, PullbackError, SeedError
+from pullback_runtime.kernel import Kernel
+from pullback_runtime.signature import FLOATS, Structure
+from pullback_runtime.variable import Variable, record
+
+LOG = logging.getLogger("pullback")
+Place = int | str  # a leaf's position, or the name of an intermediate value
+
+
+class Specialization(Protocol):
+    """One trace, and the kernels made from it when asked for. Made by the compiler."""
+
+    output: Structure
+    kinds: tuple[str, ...]  # element types of the outputs
+    ranks: tuple[int, ...]
+    names: tuple[str, ...]  # of intermediate values
+
+    def bind(self, leaves: Sequence[Any]) -> tuple[dict[str, int], list[Any]] | None: ...
+    def shapes(self, sizes: dict[str, int]) -> list[tuple[int, ...] | None]: ...
+    def named_shape(self, name: str, sizes: dict[str, int]) -> tuple[str, tuple[int, ...]]: ...
+    def primal(self) -> Kernel: ...
+    def vjp(self, wrt: tuple[Place, ...], seeded: tuple[Place, ...], primal: bool) -> Kernel: ...
+    def jvp(self, wrt: tuple[int, ...]) -> Kernel: ...
+    def split(self, wrt: tuple[Place, ...], seeded: tuple[Place, ...]) -> tuple[Kernel, Kernel, tuple[int, ...]]: ...
+    def expanded(self, result: int, sizes: dict[str, int]) -> tuple[int, ...]: ...
+    def expand(self, wrt: tuple[Place, ...], result: int, primal: bool) -> Kernel: ...
+    def text(self, stage: str) -> str: ...
+    def describe(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """How many specializations exist, and why each was made."""
+
+    specializations: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call that found its specialization. ``inputs``: the leaves, then the hidden inputs."""
+
+    arguments: Arguments
+    specialization: Specialization
+    sizes: dict[str, int]
+    inputs: list[Any]
+
+
+class Function:
+    """A compiled function. Called with arrays, numbers and containers of them; see the methods for derivatives.
+
+    ``make(arguments)`` traces and returns a Specialization: the compiler, as a callback. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameters: Sequence[Parameter],
+        make: Callable[[Arguments], Specialization],
+        symbolic: bool = False,
+        origin: Any = None,
+        reserved: bool = False,
+    ):
+        if not reserved:  # the Functions of pb.vjp and pb.jvp have such parameters themselves
+            binding.refuse_reserved(name, parameters)
+        self.__name__ = name
+        self.parameters = tuple(parameters)
+        self.origin = origin  # what it was compiled from, for the compiler
+        self._make = make
+        self._symbolic = symbolic
+        self._found: dict[Any, list[Specialization]] = {}
+        self._reasons: list[str] = []
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.__name__}({', '.join(map(str, self.parameters))})>"
+
+    def __reduce__(self) -> Any:
+        reduce = getattr(self.origin, "reduce", None)
+        made = None if reduce is None else reduce(self)
+        if made is None:
+            raise TypeError(
+                f"{self.__name__} cannot be pickled: only functions at the top level of a module can; "
+                "compile it again where it is needed"
+            )
+        return made
+
+    # -- calls ----------------------------------------------------------------------------------------------------------
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        """The value. ``out``: an array, or the output's structure of arrays, that receives it."""
+        values = binding.bind(self.__name__, self.parameters, args, kwargs)
+        hook = _TRACE_HOOK
+        if hook is not None:
+            inlined, result = hook(self, values)
+            if inlined:
+                return result
+        if any(map(_has_variable, values)):
+            return record(self, values)
+        call = self._prepare(values)
+        results = call.specialization.primal()(call.inputs, self._outs(call, out))
+        return call.specialization.output.unflatten(results)
+
+    def _outs(self, call: _Call, out: Any) -> list[Any] | None:
+        if out is None:
+            return None
+        return binding.match_out(self.__name__, call.specialization.output, out)
+
+    def _prepare(self, values: Sequence[Any], floats: frozenset[int] = frozenset()) -> _Call:
+        arguments = binding.arguments(self.parameters, values, floats, self._symbolic)
+        for specialization in self._found.get(arguments.key, ()):
+            bound = specialization.bind(arguments.leaves)
+            if bound is not None:
+                return _Call(arguments, specialization, bound[0], [*arguments.leaves, *bound[1]])
+        return self._specialize(arguments)
+
+    def _specialize(self, arguments: Arguments) -> _Call:
+        with self._lock:
+            known = self._found.get(arguments.key, [])
+            for specialization in known:  # another thread may have made it meanwhile
+                bound = specialization.bind(arguments.leaves)
+                if bound is not None:
+                    return _Call(arguments, specialization, bound[0], [*arguments.leaves, *bound[1]])
+            specialization = self._make(arguments)
+            self._note(arguments, specialization, "a guard of the others fails" if known else "new argument types")
+            self._found[arguments.key] = [*known, specialization]
+        bound = specialization.bind(arguments.leaves)
+        if bound is None:
+            raise PullbackError(f"{self.__name__}: a trace does not fit the arguments that it was made for; please report this")
+        return _Call(arguments, specialization, bound[0], [*arguments.leaves, *bound[1]])
+
+    def _note(self, arguments: Arguments, specialization: Specialization, why: str) -> None:
+        kinds = iter(arguments.kinds())
+        inputs = ", ".join(f"{path}: {next(kinds)}" for path in self._paths(arguments))
+        reason = f"{self.__name__}({inputs}): {why}; {specialization.describe()}"
+        self._reasons.append(reason)
+        if "compile" in os.environ.get("PULLBACK_LOG", ""):
+            LOG.warning("compiled %s", reason)
+
+    def _paths(self, arguments: Arguments) -> list[str]:
+        pairs = zip(self.parameters, arguments.key, strict=True)
+        return [path for parameter, (structure, _) in pairs for path in structure.paths(parameter.name)]
+
+    def cache_info(self) -> CacheInfo:
+        return CacheInfo(len(self._reasons), tuple(self._reasons))
+
+    def specialize(self, *args: Any, **kwargs: Any) -> Function:
+        """Compile ahead of data: for the declared types if called without arguments, else for example arguments."""
+        self._example(args, kwargs).specialization.primal()
+        return self
+
+    def _example(self, args: Sequence[Any], kwargs: dict[str, Any]) -> _Call:
+        """A prepared call for texts: with the arguments given, or the latest specialization, or from declarations."""
+        if args or kwargs:
+            return self._prepare(binding.bind(self.__name__, self.parameters, args, kwargs))
+        if self._found:
+            latest = list(self._found.values())[-1][-1]
+            return _Call(Arguments([], list(self._found)[-1]), latest, {}, [])
+        missing = [p.name for p in self.parameters if p.declared is None]
+        if missing:
+            raise PullbackError(
+                f"{self.__name__} has no specialization yet: call it, pass example arguments, or declare the types of "
+                f"{', '.join(missing)}, as in {missing[0]}: pb.f64['n']"
+            )
+        key = tuple(binding.declared_key(p) for p in self.parameters)
+        with self._lock:
+            if key not in self._found:
+                arguments = Arguments([], key)
+                specialization = self._make(arguments)
+                self._note(arguments, specialization, "declared types")
+                self._found[key] = [specialization]
+        return _Call(Arguments([], key), self._found[key][0], {}, [])
+
+    # -- derivatives ----------------------------------------------------------------------------------------------------
+    def vjp(
+        self, *args: Any, seed: Any = None, seed_mode: str | None = None, wrt: Any = None, out: Any = None, **kwargs: Any
+    ) -> Any:
+        """(value, gradients). ``seed`` is the gradient of some downstream loss with respect to the output.
+
+        It has the output's structure and shapes, or is a scalar, meaning that value everywhere; it is 1 if absent for a
+        scalar output. ``seed_mode="broadcast"``: the gradient of ``sum(seed * broadcast(output))``. ``seed_mode="expand"``: a
+        seed larger than an output that is a sum flows back as if nothing had been summed. ``wrt``: a name or position (one
+        gradient comes back) or a tuple of them (a tuple comes back); by default every floating argument. A gradient has its
+        argument's structure, shape and element type. SeedError if the seed does not fit.
+        """
+        values = binding.bind(self.__name__, self.parameters, args, kwargs)
+        results, gradients, call = self._reverse(values, seed, seed_mode, wrt, True, out)
+        return call.specialization.output.unflatten(results), gradients
+
+    def grad(
+        self, *args: Any, seed: Any = None, seed_mode: str | None = None, wrt: Any = None, out: Any = None, **kwargs: Any
+    ) -> Any:
+        """The gradients alone; see :meth:`vjp`."""
+        values = binding.bind(self.__name__, self.parameters, args, kwargs)
+        return self._reverse(values, seed, seed_mode, wrt, False, out)[1]
+
+    def value_and_grad(self, *args: Any, wrt: Any = None, out: Any = None, **kwargs: Any) -> Any:
+        """(value, gradients) of a function with one scalar output, seeded with 1."""
+        values = binding.bind(self.__name__, self.parameters, args, kwargs)
+        results, gradients, call = self._reverse(values, None, None, wrt, True, out)
+        return call.specialization.output.unflatten(results), gradients
+
+    def _reverse(
+        self, values: Sequence[Any], seed: Any, mode: str | None, wrt: Any, primal: bool, out: Any
+    ) -> tuple[list[Any], Any, _Call]:
+        if mode not in (None, "broadcast", "expand"):
+            raise SeedError(f'seed_mode is "broadcast" or "expand", got {mode!r}')
+        call, places, rebuild = self._target(values, wrt)
+        if mode == "expand":
+            kernel, seeds = self._expand(call, places, seed, primal)
+        else:
+            seeded, seeds = self._seeds(call, seed, mode)
+            kernel = call.specialization.vjp(places, seeded, primal)
+        count = len(call.specialization.kinds) if primal else 0
+        outs = None if out is None else [None] * count + rebuild.leaves(out)
+        found = kernel([*call.inputs, *seeds], outs)
+        return found[:count], rebuild(found[count:]), call
+
+    def _target(self, values: Sequence[Any], wrt: Any) -> tuple[_Call, tuple[Place, ...], _Gradients]:
+        """The call, and what its gradients are taken with respect to."""
+        floats: frozenset[int] = frozenset()
+        chosen: list[Place] | None = None
+        if wrt is not None:
+            chosen, single = binding.select(self.__name__, self.parameters, wrt)
+            floats = frozenset(k for k in chosen if isinstance(k, int))
+        call = self._prepare(values, floats)
+        spans, kinds = call.arguments.spans(), call.arguments.kinds()
+        if chosen is None:
+            chosen = [k for k, span in enumerate(spans) if any(kinds[i].is_float for i in span)]
+            single = len(chosen) == 1
+            if not chosen:
+                raise DTypeError(f"no argument of {self.__name__} is floating, so there is nothing to differentiate by")
+        for item in chosen:
+            if isinstance(item, str):
+                if item not in call.specialization.names:
+                    known = ", ".join((*(p.name for p in self.parameters), *call.specialization.names))
+                    raise PullbackError(f"wrt: {self.__name__} has no argument or named value {item!r}; it has {known}")
+            elif not any(kinds[i].is_float for i in spans[item]):
+                kind = str(kinds[spans[item][0]]) if len(spans[item]) else "empty"
+                raise DTypeError(
+                    f"wrt: argument {self.parameters[item].name!r} of {self.__name__} is {kind}; only floating arguments have "
+                    "gradients; pass it as a float, for example with .astype(float)"
+                )
+        gradients = _Gradients(call, chosen, single)
+        return call, gradients.places, gradients
+
+    def _seeds(self, call: _Call, seed: Any, mode: str | None) -> tuple[tuple[Place, ...], list[Any]]:
+        """Which outputs and intermediates are seeded, and with what."""
+        made = call.specialization
+        named: dict[str, Any] = {}
+        if isinstance(seed, dict) and any(isinstance(k, str) and k in made.names for k in seed):
+            outputs = made.output.meta if made.output.kind == "dict" else ()
+            named = {k: v for k, v in seed.items() if k in made.names and k not in outputs}
+            seed = {k: v for k, v in seed.items() if k not in named} or (None if made.output.kind != "dict" else {})
+        if named and not seed:
+            matched: list[Any] = [None] * len(made.kinds)
+            default = False
+        else:
+            matched = binding.match_seed(self.__name__, made.output, made.kinds, made.ranks, seed)
+            default = seed is None
+        shapes = made.shapes(call.sizes)
+        if any(shape is None for shape in shapes):  # a length that the data decide
+            shapes = [np.shape(r) for r in made.primal()(call.inputs)]
+        places: list[Place] = []
+        seeds: list[Any] = []
+        for k, value in enumerate(matched):
+            if value is not None or default:
+                shape = shapes[k]
+                assert shape is not None
+                places.append(k)
+                seeds.append(binding.fit_seed(self.__name__, value, made.kinds[k], shape, mode))
+        for name, value in named.items():
+            kind, shape = made.named_shape(name, call.sizes)
+            places.append(name)
+            seeds.append(binding.fit_seed(f"{self.__name__}, value {name!r},", value, kind, shape, mode))
+        return tuple(places), seeds
+
+    def _expand(self, call: _Call, places: tuple[Place, ...], seed: Any, primal: bool) -> tuple[Kernel, list[Any]]:
+        """A seed for what an output summed; only for a function whose one floating output is a sum."""
+        made = call.specialization
+        matched = binding.match_seed(self.__name__, made.output, made.kinds, made.ranks, seed)
+        given = [k for k, value in enumerate(matched) if value is not None]
+        if len(given) != 1:
+            raise SeedError(f'seed_mode="expand" takes the seed of one output, got {len(given)}')
+        (result,) = given
+        shape = made.expanded(result, call.sizes)
+        array = binding.as_array(matched[result], made.kinds[result])
+        if array.ndim and array.size != 1 and array.shape != shape:
+            raise SeedError(
+                f'seed_mode="expand": the output of {self.__name__} is a sum over an array of shape {shape}, '
+                f"the seed has shape {array.shape}; they must be equal"
+            )
+        filled = array if array.shape == shape else np.full(shape, array.reshape(()))
+        return made.expand(places, result, primal), [filled]
+
+    def pullback(self, *args: Any, wrt: Any = None, copy: bool = True, **kwargs: Any) -> Any:
+        """(value, pull): the forward pass once; ``pull(seed)`` gives the gradients, as often as wanted.
+
+        ``pull`` keeps copies of the arguments that the reverse pass reads; ``copy=False`` keeps the arrays themselves.
+        """
+        values = binding.bind(self.__name__, self.parameters, args, kwargs)
+        call, places, rebuild = self._target(values, wrt)
+        made = call.specialization
+        seeded: tuple[Place, ...] = tuple(k for k, kind in enumerate(made.kinds) if kind in FLOATS)
+        forward, reverse, kept = made.split(places, seeded)
+        found = forward(call.inputs)
+        count = len(made.kinds)
+        shapes = [np.shape(r) for r in found[:count]]
+        held = [np.array(call.inputs[k]) if copy else call.inputs[k] for k in kept] + found[count:]
+
+        def pull(seed: Any = None, seed_mode: str | None = None) -> Any:
+            """The gradients for this seed of the output; see ``Function.vjp``."""
+            if seed_mode == "expand":
+                raise SeedError('seed_mode="expand" is for vjp and grad')
+            matched = binding.match_seed(self.__name__, made.output, made.kinds, made.ranks, seed)
+            seeds = []
+            for k in seeded:
+                assert isinstance(k, int)
+                value = 0.0 if matched[k] is None and seed is not None else matched[k]
+                seeds.append(binding.fit_seed(self.__name__, value, made.kinds[k], shapes[k], seed_mode))
+            return rebuild(reverse([*held, *seeds]))
+
+        results = [np.array(r) if copy and isinstance(r, np.ndarray) and _shared(r, held) else r for r in found[:count]]
+        return made.output.unflatten(results), pull
+
+    def jvp(self, *args: Any, tangents: Any, **kwargs: Any) -> Any:
+        """(value, tangent of the output). ``tangents``: a dict from argument names (or a tuple in argument order, None for an
+        argument that stays) to directions of the arguments' structures and shapes."""
+        values = binding.bind(self.__name__, self.parameters, args, kwargs)
+        given = binding.match_tangents(self.__name__, self.parameters, tangents)
+        call = self._prepare(values, frozenset(given))
+        spans, kinds = call.arguments.spans(), call.arguments.kinds()
+        places: list[int] = []
+        moved: list[Any] = []
+        for k, tangent in given.items():
+            structure = call.arguments.key[k][0]
+            parts = binding.matching_leaves(self.parameters[k].name, structure, tangent)
+            for position, part in zip(spans[k], parts, strict=True):
+                if kinds[position].is_float:
+                    places.append(position)
+                    like = call.arguments.leaves[position]
+                    moved.append(binding.fit_tangent(self.parameters[k].name, part, kinds[position].dtype, np.shape(like)))
+        made = call.specialization
+        found = made.jvp(tuple(places))([*call.inputs, *moved])
+        count = len(made.kinds)
+        floating = iter(found[count:])
+        zeros = [np.zeros_like(value)[()] for value in found[:count]]
+        directions = [next(floating) if kind in FLOATS else zero for kind, zero in zip(made.kinds, zeros, strict=True)]
+        return made.output.unflatten(found[:count]), made.output.unflatten(directions)
+
+    # -- texts ----------------------------------------------------------------------------------------------------------
+    def ir(self, stage: str = "primal", *args: Any, **kwargs: Any) -> str:
+        """The text of a stage: "primal", "adjoint", "loops", "llvm" or "asm", of the latest specialization or of the one
+        that serves the arguments given."""
+        return self._example(args, kwargs).specialization.text(stage)
+
+    def specialization(self, *args: Any, **kwargs: Any) -> Specialization:
+        """The specialization that serves these arguments (without arguments: the latest, or that of the declarations)."""
+        return self._example(args, kwargs).specialization
+
+
+class _Gradients:
+    """Rebuilds gradients from a kernel's results: for each thing chosen, in its argument's structure."""
+
+    def __init__(self, call: _Call, chosen: Sequence[Place], single: bool):
+        self.single = single
+        self.parts: list[tuple[Structure | None, list[int]]] = []
+        self.leaves_of_call = call.arguments.leaves
+        places: list[Place] = []
+        kinds, spans = call.arguments.kinds(), call.arguments.spans()
+        for item in chosen:
+            if isinstance(item, str):
+                places.append(item)
+                self.parts.append((None, []))
+            else:
+                places.extend(i for i in spans[item] if kinds[i].is_float)
+                self.parts.append((call.arguments.key[item][0], list(spans[item])))
+        self.places = tuple(places)
+        self.floating = {i for i, kind in enumerate(kinds) if kind.is_float}
+
+    def __call__(self, found: Sequence[Any]) -> Any:
+        supply = iter(found)
+        made = []
+        for structure, span in self.parts:
+            if structure is None:
+                made.append(next(supply))
+            else:
+                leaves = [next(supply) if i in self.floating else np.zeros_like(self.leaves_of_call[i])[()] for i in span]
+                made.append(structure.unflatten(leaves))
+        return made[0] if self.single else tuple(made)
+
+    def leaves(self, out: Any) -> list[Any]:
+        """The arrays of ``out=`` in the order of the kernel's results."""
+        found: list[Any] = []
+        for (structure, span), part in zip(self.parts, (out,) if self.single else out, strict=True):
+            if structure is None:
+                found.append(part)
+            else:
+                arrays = binding.match_out("gradient", structure, part)
+                found.extend(array for array, i in zip(arrays, span, strict=True) if i in self.floating)
+        return found
+
+
+def _shared(result: np.ndarray[Any, Any], held: Sequence[Any]) -> bool:
+    return any(other is result for other in held)
+
+
+def _has_variable(value: Any) -> bool:
+    kind = type(value)
+    if kind is np.ndarray or kind is float:
+        return False
+    if kind is Variable:
+        return True
+    return kind in (tuple, list, dict) and any(map(_has_variable, value.values() if kind is dict else value))
+
+
+# Set by the compiler while something is being traced: ``hook(function, values) -> (whether it was inlined, result)``.
+_TRACE_HOOK: Callable[[Function, Sequence[Any]], tuple[bool, Any]] | None = None
+
+
+def set_trace_hook(hook: Callable[[Function, Sequence[Any]], tuple[bool, Any]] | None) -> None:
+    """How a call of a compiled function inside another that is being traced becomes part of that trace."""
+    global _TRACE_HOOK
+    _TRACE_HOOK = hook

@@ -1,0 +1,143 @@
+"""Variables: leaves that collect gradients, as in ``loss.backward(gradient)``.
+
+``backward(seed)`` takes the gradient of some loss with respect to the value it is called on: 1 if that is a scalar, and for
+anything else it must be said, because a gradient exists only of a number. It goes backwards through every compiled function
+that made the value, by the chain rule, and *adds* what arrives to ``.grad`` of each leaf. It adds, so that a loss may be made
+of several parts; ``zero_grad()`` begins anew.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from pullback_runtime.binding import fit_seed
+from pullback_runtime.errors import DTypeError, PullbackError
+from pullback_runtime.signature import FLOATS, canonical, flatten
+
+if TYPE_CHECKING:
+    from pullback_runtime.function import Function
+
+_numbers = itertools.count()
+
+
+class _Node:
+    """One call of a compiled function on variables."""
+
+    __slots__ = ("number", "outputs", "parents", "pull")
+
+    def __init__(self, pull: Callable[[Sequence[Any]], Sequence[Any]], parents: Sequence[Variable]):
+        self.number = next(_numbers)
+        self.pull = pull  # seeds of the outputs, in order, to gradients of the parents
+        self.parents = tuple(parents)
+        self.outputs: list[Variable] = []
+
+
+class Variable:
+    """A value whose gradient is collected. Made by ``pb.variable(value)``, or by calling a Function on variables."""
+
+    __slots__ = ("__weakref__", "_dtype", "_node", "grad", "value")
+    __array_ufunc__ = None  # NumPy then leaves arithmetic to the methods below
+
+    def __init__(self, value: Any, node: _Node | None = None):
+        value, dtype, _ = canonical(value, "the value of a variable")
+        if dtype not in FLOATS and node is None:
+            if dtype == "i64" and np.ndim(value) == 0:
+                value, dtype = float(value), "f64"
+            else:
+                raise DTypeError(f"a variable is floating, got {dtype}; convert it, for example with .astype(float)")
+        self.value = value
+        self.grad: Any = None
+        self._dtype = dtype
+        self._node = node
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return np.shape(self.value)
+
+    def zero_grad(self) -> None:
+        """Forget the gradient collected so far."""
+        self.grad = None
+
+    def backward(self, seed: Any = None, seed_mode: str | None = None) -> None:
+        """Add the gradients of ``sum(seed * value)`` to ``.grad`` of every leaf that this value was made from.
+
+        ``seed``: the gradient of some loss with respect to this value, in its shape, or a scalar meaning that value everywhere;
+        1 if absent and this is a scalar. ``seed_mode="broadcast"``: see ``Function.vjp``. SeedError if it does not fit.
+        """
+        if self._node is None:
+            raise PullbackError("backward() goes back from the output of a compiled function; this variable is a leaf")
+        if seed is None and not self.shape:
+            seed = 1.0
+        start = fit_seed("the function", seed, self._dtype, self.shape, seed_mode)
+        waiting: dict[_Node, dict[int, Any]] = {}
+        order: list[tuple[int, _Node]] = []
+
+        def arrive(variable: Variable, gradient: Any) -> None:
+            node = variable._node
+            if node is None:
+                variable.grad = gradient if variable.grad is None else variable.grad + gradient
+                return
+            if node not in waiting:
+                waiting[node] = {}
+                heapq.heappush(order, (-node.number, node))
+            place = next(k for k, output in enumerate(node.outputs) if output is variable)
+            seeds = waiting[node]
+            seeds[place] = gradient if place not in seeds else seeds[place] + gradient
+
+        arrive(self, start)
+        while order:  # the latest call first: by then everything that used its outputs has arrived
+            _, node = heapq.heappop(order)
+            seeds = waiting.pop(node)
+            gradients = node.pull([seeds.get(k) for k in range(len(node.outputs))])
+            for parent, gradient in zip(node.parents, gradients, strict=True):
+                arrive(parent, gradient)
+
+    def __repr__(self) -> str:
+        return f"variable({self.value!r})"
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError(
+            "variables are arguments of compiled functions, they have no arithmetic of their own; "
+            "put the expression into a function: pb.compile(lambda x, y: ...)(x, y)"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __neg__ = __getitem__ = __float__ = __bool__ = __array__ = _refuse
+
+
+def variable(value: Any) -> Variable:
+    """A leaf with ``.value`` and ``.grad``; see :class:`Variable`."""
+    return Variable(value)
+
+
+def record(function: Function, values: Sequence[Any]) -> Any:
+    """Call ``function`` on arguments among which are variables; the outputs are variables that know how they were made."""
+    parents: list[Variable] = []
+    plain, spots = [], []
+    for k, value in enumerate(values):
+        leaves, structure = flatten(value)
+        found = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Variable)]
+        parents.extend(leaves[i] for i in found)
+        if found:
+            spots.append((k, found))
+        plain.append(structure.unflatten([leaf.value if isinstance(leaf, Variable) else leaf for leaf in leaves]))
+    result, pull = function.pullback(*plain, wrt=tuple(k for k, _ in spots))
+    results, structure = flatten(result)
+
+    def pull_leaves(seeds: Sequence[Any]) -> list[Any]:
+        full = [None if not _is_float(r) else 0.0 if s is None else s for s, r in zip(seeds, results, strict=True)]
+        gradients = pull(structure.unflatten(full))
+        return [flatten(gradient)[0][i] for gradient, (_, found) in zip(gradients, spots, strict=True) for i in found]
+
+    node = _Node(pull_leaves, parents)
+    node.outputs = [Variable(r, node) for r in results]
+    return structure.unflatten(node.outputs)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "f")
