@@ -10,14 +10,16 @@ otherwise is traced anew. Where a length was declared ahead of data it is assume
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +30,7 @@ from pullback.ir import dims
 from pullback.ir.core import UNKNOWN, Builder, Func, Instr, Loc, Value
 from pullback.ir.dims import Dim, Size
 from pullback.ir.types import FROM_NUMPY, DType, Shape, Type, i64
-
-if TYPE_CHECKING:
-    from pullback_runtime.signature import Structure
+from pullback_runtime.signature import Structure, is_static
 
 LARGE = 1_000_003  # a length declared ahead of data, for decisions; a prime, so that it divides nothing by accident
 _OURS = tuple(
@@ -99,6 +99,7 @@ class Trace:
         self.guards: dict[Any, Guard] = {}
         self.names: list[tuple[str, Value]] = []
         self.equations: dict[str, Size] = {}
+        self.masks: dict[Value, Value] = {}
         self.finished = False
 
     def __enter__(self) -> Trace:
@@ -146,15 +147,16 @@ class Trace:
         shape = tuple(self._hidden_axis(path, axis, length) for axis, length in enumerate(array.shape))
         type = Type(dtype, shape)
         self._declare(type, array.shape)
-        value = Value(path.split(" ")[-1], type)
+        value = Value(re.sub(r"\W+", "_", path.partition(" ")[2] or path).strip("_"), type)
         hidden = Hidden(path, type, lambda: np.asarray(read()).astype(dtype.numpy, copy=False))
         self.hidden[path] = (hidden, value)
         return value
 
     def _hidden_axis(self, path: str, axis: int, length: int) -> Size:
-        if length <= 8:
+        if is_static(length):
             return length
-        return Dim.symbol(f"h{len(self.hidden)}_{axis}")
+        taken = {*self.symbols, *self.equations, *self.counts}
+        return Dim.symbol(next(s for s in (f"h{k}" for k in itertools.count(len(self.hidden) + axis)) if s not in taken))
 
     def element_type(self, dtype: np.dtype[Any], what: str) -> DType:
         """The IR's element type for a NumPy one; int32 and uint32 are cast, whatever else has no place is refused."""
@@ -176,6 +178,9 @@ class Trace:
             size = dims.replace(size, self.equations)
         return size
 
+    def canonical_shape(self, shape: Sequence[Size]) -> Shape:
+        return tuple(self.canonical(n) for n in shape)
+
     def hint(self, size: Size) -> int:
         """The length that a size has for the arguments at hand."""
         size = self.canonical(size)
@@ -193,13 +198,18 @@ class Trace:
         difference = right - left
         if isinstance(difference, int):
             return {"==": difference == 0, "<": difference > 0, "<=": difference >= 0}[relation]
-        if never_negative(difference - (1 if relation == "<" else 0)) and relation != "==":
+        slack = difference - (1 if relation == "<" else 0)  # the relation says that this is not negative
+        if relation != "==" and never_negative(slack):
             return True
-        guard = SizeGuard(left, relation, right, True, self.where())
-        sizes = {name: self.hint(Dim.symbol(name)) for name in dims.symbols((left, right))}
-        outcome = guard.holds(sizes)
-        self.guards.setdefault((left, relation, right), guard if outcome else replace(guard, outcome=False))
-        return outcome
+        if relation != "==" and never_negative(-1 * slack - 1):
+            return False
+        key = (relation == "==", slack)  # two ways of asking one thing make one guard
+        found = self.guards.get(key)
+        if found is None:
+            guard = SizeGuard(left, relation, right, True, self.where())
+            sizes = {name: self.hint(Dim.symbol(name)) for name in dims.symbols((left, right))}
+            found = self.guards[key] = guard if guard.holds(sizes) else replace(guard, outcome=False)
+        return found.outcome  # type: ignore[union-attr]  # such a key belongs to a guard over sizes
 
     def number(self, size: Size) -> int:
         """The length as a number, to which the trace is then bound."""
@@ -285,6 +295,17 @@ class Trace:
         if not isinstance(size, Dim) or size == self.canonical(other) or size.bare_symbol() is not None:
             return size == 1
         return dims.symbols((size,)).isdisjoint(self.counts) and self.decide(size, "==", 1)
+
+    def nonzero(self, mask: Value) -> Value:
+        """Where a mask holds, flattened; asking again about the same mask gives the same indices, so their length is one."""
+        found = self.masks.get(mask)
+        if found is None:
+            b = self.builder
+            symbol = next(s for s in (f"k{j}" for j in itertools.count()) if s not in self.counts and s not in self.hints)
+            self.counts.add(symbol)
+            flat = mask if mask.type.rank == 1 else b.reshape(mask, shape=(mask.type.size,))
+            found = self.masks[mask] = b.nonzero(flat, symbol=symbol)
+        return found
 
     # -- the end ----------------------------------------------------------------------------------------------------
     def finish(self, results: Sequence[Value], output: Structure, weak: Sequence[bool] = ()) -> Traced:

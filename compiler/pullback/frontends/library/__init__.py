@@ -18,18 +18,27 @@ import numpy as np
 
 from pullback.errors import ShapeError, UnsupportedError
 from pullback.frontends.array import Array
-from pullback.frontends.library import elementwise, reduce
+from pullback.frontends.library import contract, create, elementwise, index, reduce, shape, special
 from pullback.frontends.sizes import Length
 from pullback.frontends.trace import current
 from pullback.ir.ops.base import TypeMismatch
 from pullback.ir.types import FROM_NUMPY
 
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {**elementwise.FUNCTIONS, **elementwise.MATH, **reduce.FUNCTIONS}
-CREATORS: frozenset[str] = frozenset()  # make arrays of their own even from plain numbers
-VIEWS: frozenset[str] = frozenset()  # their result looks into their argument
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    **elementwise.FUNCTIONS,
+    **elementwise.MATH,
+    **reduce.FUNCTIONS,
+    **create.FUNCTIONS,
+    **shape.FUNCTIONS,
+    **index.FUNCTIONS,
+    **contract.FUNCTIONS,
+    **special.FUNCTIONS,
+}
+CREATORS = create.CREATORS  # make arrays of their own even from plain numbers
+VIEWS = shape.VIEWS  # their result looks into their argument
 FOLD_LIMIT = 1024  # elements up to which functions of constants are done while tracing
 
-__all__ = ["FUNCTIONS", "call", "call_object", "call_ufunc", "name_of", "unsupported"]
+__all__ = ["FUNCTIONS", "call", "call_object", "call_ufunc", "name_of", "plain", "unsupported"]
 
 
 # -- calls ----------------------------------------------------------------------------------------------------------
@@ -119,42 +128,40 @@ def _into(out: Any, result: Any) -> Any:
 # -- constants ------------------------------------------------------------------------------------------------------
 def _fold(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The result where no argument is traced, by NumPy itself; None where one is."""
-    plain: list[Any] = []
-    for arg in (*args, *kwargs.values()):
-        known = _plain(arg)
-        if known is _TRACED:
-            return None
-        plain.append(known)
+    values = [plain(arg) for arg in (*args, *kwargs.values())]
+    if any(v is plain.TRACED for v in values):
+        return None
     function = _resolve(name)
     if function is None:
         return None
     with np.errstate(all="ignore"):
-        result = function(*plain[: len(args)], **dict(zip(kwargs, plain[len(args) :], strict=True)))
+        result = function(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
     return _constant(result)
 
 
-class _Traced:
-    """Marks an argument that is not a constant."""
+class _Plain:
+    """An argument as NumPy would see it, if it is a constant; ``TRACED`` if it is not."""
+
+    TRACED = object()
+
+    def __call__(self, x: Any) -> Any:
+        if isinstance(x, Array):
+            known = x.known
+            if known is None or known.size > FOLD_LIMIT:
+                return self.TRACED
+            return known.item() if x.weak else known[()] if known.ndim == 0 else known
+        if isinstance(x, Length) or (isinstance(x, np.ndarray) and x.size > FOLD_LIMIT):
+            return self.TRACED
+        if isinstance(x, slice):
+            parts = [self(part) for part in (x.start, x.stop, x.step)]
+            return self.TRACED if any(p is self.TRACED for p in parts) else slice(*parts)
+        if type(x) in (list, tuple):
+            parts = [self(part) for part in x]
+            return self.TRACED if any(p is self.TRACED for p in parts) else type(x)(parts)
+        return x
 
 
-_TRACED = _Traced()
-
-
-def _plain(x: Any) -> Any:
-    """The argument as NumPy would see it, if it is a constant."""
-    if isinstance(x, Array):
-        known = x.known
-        if known is None or known.size > FOLD_LIMIT:
-            return _TRACED
-        return known.item() if x.weak else known[()] if known.ndim == 0 else known
-    if isinstance(x, Length):
-        return _TRACED
-    if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
-        parts = [_plain(part) for part in x]
-        return _TRACED if _TRACED in [p for p in parts if isinstance(p, _Traced)] else type(x)(parts)
-    if isinstance(x, np.ndarray) and x.size > FOLD_LIMIT:
-        return _TRACED
-    return x
+plain = _Plain()
 
 
 def _constant(result: Any) -> Any:

@@ -1,0 +1,356 @@
+"""What rewritten code calls for calls, subscripts, stores, conditions and names from outside.
+
+A call is dispatched on what is called: a function of NumPy, SciPy or ``math`` goes to the library, a compiled function is
+inlined, a plain Python function of the user's is rewritten and entered, and whatever would not be the same at the next call
+(random numbers, clocks, files) is refused.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import operator
+import random
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pullback.errors import TraceError, UnsupportedError
+from pullback.frontends import library
+from pullback.frontends.array import Array
+from pullback.frontends.builtin_calls import BUILTINS
+from pullback.frontends.capture import Captures
+from pullback.frontends.promote import wrap
+from pullback.frontends.rewrite import names_of, rewritten
+from pullback.frontends.sizes import Length
+from pullback.frontends.trace import Trace, is_library
+from pullback.ir.types import bool_
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv, "FloorDiv": operator.floordiv,
+    "Mod": operator.mod, "Pow": operator.pow, "MatMult": operator.matmul, "BitAnd": operator.and_, "BitOr": operator.or_,
+    "BitXor": operator.xor, "LShift": operator.lshift, "RShift": operator.rshift,
+}  # fmt: skip
+_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.iadd, "Sub": operator.isub, "Mult": operator.imul, "Div": operator.itruediv, "FloorDiv": operator.ifloordiv,
+    "Mod": operator.imod, "Pow": operator.ipow, "MatMult": operator.imatmul, "BitAnd": operator.iand, "BitOr": operator.ior,
+    "BitXor": operator.ixor, "LShift": operator.ilshift, "RShift": operator.irshift,
+}  # fmt: skip
+_FILES = ("load", "loadtxt", "save", "savez", "savez_compressed", "savetxt", "genfromtxt", "fromfile", "tofile", "memmap")
+
+
+def contains_traced(x: Any) -> bool:
+    if isinstance(x, (Array, Length)):
+        return True
+    if isinstance(x, slice):
+        return contains_traced((x.start, x.stop, x.step))
+    if isinstance(x, (list, tuple)):
+        return any(contains_traced(part) for part in x)
+    return isinstance(x, dict) and any(contains_traced(part) for part in x.values())
+
+
+class Session:
+    """One trace of a Python function: its captures, and the functions that were entered."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+        self.captures = Captures(trace)
+        self.entered: dict[int, tuple[Any, Callable[..., Any]]] = {}
+
+    # -- functions --------------------------------------------------------------------------------------------------
+    def enter(self, function: types.FunctionType, path: str = "") -> Callable[..., Any]:
+        """The function with hooks, defaults captured."""
+        found = self.entered.get(id(function))
+        if found is None:
+            hooks = Hooks(self, function)
+            made = rewritten(function, hooks) or hooks.copied()
+            name = path or function.__name__
+            if function.__defaults__ is not None:
+                made.__defaults__ = tuple(
+                    self.captures(v, f"default {k} of {name}", functools.partial(_default, function, k))
+                    for k, v in enumerate(function.__defaults__)
+                )
+            if function.__kwdefaults__ is not None:
+                made.__kwdefaults__ = {
+                    k: self.captures(v, f"default {k} of {name}", functools.partial(_keyword_default, function, k))
+                    for k, v in function.__kwdefaults__.items()
+                }
+            found = self.entered[id(function)] = (function, made)
+        return found[1]
+
+    def enterable(self, function: Any) -> bool:
+        """A plain Python function of the user's: not of a library, not already rewritten."""
+        if not isinstance(function, types.FunctionType) or any(function is made for _, made in self.entered.values()):
+            return False
+        name = function.__code__.co_filename
+        return (
+            not is_library(name) and not name.startswith(_STANDARD_LIBRARY) and HOOKS_NAME not in function.__code__.co_freevars
+        )
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = BUILTINS.get(id(function))
+        if found is not None:
+            return found(self, *args, **kwargs)
+        name = library.name_of(function)
+        if name is not None:
+            return library.call(name, args, kwargs)
+        if self.enterable(function):
+            return self.enter(function)(*args, **kwargs)
+        if isinstance(function, types.MethodType) and self.enterable(function.__func__):
+            return self.enter(function.__func__)(function.__self__, *args, **kwargs)
+        if isinstance(function, functools.partial):
+            return self.call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
+        if isinstance(function, type):
+            return self._construct(function, args, kwargs)
+        if _is_compiled(function):
+            from pullback.frontends.inlining import inline_call
+
+            return inline_call(self, function, args, kwargs)
+        special = getattr(type(function), "__call__", None)
+        if self.enterable(special):
+            return self.enter(special)(function, *args, **kwargs)
+        return self._foreign(function, args, kwargs)
+
+    def _construct(self, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Instances of the user's classes, whose ``__init__`` is entered."""
+        start = kind.__init__  # type: ignore[misc]  # the function is looked up, not called on an instance
+        if type(kind) is type and kind.__new__ is object.__new__ and self.enterable(start):
+            made = kind.__new__(kind)
+            self.enter(start)(made, *args, **kwargs)
+            return made
+        return self._foreign(kind, args, kwargs)
+
+    def _foreign(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function that is not rewritten: it sees traced arrays only through NumPy's protocols."""
+        self._refuse_impure(function)
+        traced = contains_traced(args) or contains_traced(kwargs)
+        module = getattr(function, "__module__", None) or ""
+        if traced and module.partition(".")[0] in ("numpy", "scipy") and not isinstance(function, type):
+            if not isinstance(getattr(function, "__self__", None), Array):
+                return self._of_library(function, module, args, kwargs)
+        args = tuple(self.callable_argument(a) for a in args)
+        result = function(*args, **{k: self.callable_argument(v) for k, v in kwargs.items()})
+        owner = getattr(function, "__self__", None)
+        found = None if owner is None or traced else self.captures.path_of(owner)
+        if found is not None and not isinstance(owner, types.ModuleType):
+            path, read = found
+            attribute = function.__name__
+            return self.captures(result, f"{path}.{attribute}(...)", lambda: getattr(read(), attribute)(*args, **kwargs))
+        return result
+
+    def _of_library(self, function: Any, module: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function of NumPy's or SciPy's that has no rule: written in Python over supported ones it may trace all the same."""
+        if isinstance(function, (np.ufunc, types.BuiltinFunctionType)) or module.startswith("numpy"):
+            raise library.unsupported(f"{module}.{getattr(function, '__name__', '?')}")
+        try:
+            return function(*args, **kwargs)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise library.unsupported(f"{module}.{getattr(function, '__name__', '?')}") from error
+
+    def callable_argument(self, x: Any) -> Any:
+        """A user's function that is handed to a foreign one (``map``, ``functools.reduce``) is entered when it is called."""
+        if self.enterable(x):
+            return self.enter(x)
+        if isinstance(x, types.MethodType) and self.enterable(x.__func__):
+            return functools.partial(self.enter(x.__func__), x.__self__)
+        if library.name_of(x) is not None:
+            return functools.partial(_library_call, x)
+        return x
+
+    def _refuse_impure(self, function: Any) -> None:
+        owner = getattr(function, "__self__", None)
+        module = getattr(function, "__module__", None) or getattr(owner, "__name__", None) or ""
+        name = getattr(function, "__name__", "")
+        what = None
+        if (
+            isinstance(owner, (random.Random, np.random.RandomState, np.random.Generator))
+            or str(module).startswith("numpy.random")
+            or function in (np.random.default_rng, np.random.RandomState)
+            or module in ("random", "secrets")
+        ):
+            what, remedy = "draws random numbers", "draw them outside and pass them as an argument"
+        elif module == "time" or (name in ("now", "today", "utcnow") and str(module).startswith(("datetime", ""))):
+            what, remedy = "reads the clock", "read it outside and pass it as an argument"
+        elif function in (builtins.open, builtins.input) or (module.startswith("numpy") and name in _FILES):
+            what, remedy = "reads or writes files", "do that outside the compiled function"
+        if what is not None:
+            raise self.trace.error(
+                TraceError, f"{name or function} {what}, which would happen once while tracing and never again", remedy
+            )
+
+
+def _default(function: types.FunctionType, k: int) -> Any:
+    assert function.__defaults__ is not None
+    return function.__defaults__[k]
+
+
+def _keyword_default(function: types.FunctionType, k: str) -> Any:
+    return function.__kwdefaults__[k]
+
+
+def _library_call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    return library.call_object(function, args, kwargs)
+
+
+def _is_compiled(function: Any) -> bool:
+    module = sys.modules.get("pullback_runtime.function")
+    return module is not None and isinstance(function, module.Function)
+
+
+HOOKS_NAME = "__pullback_hooks__"
+_STANDARD_LIBRARY = functools.__file__.rpartition("functools")[0]
+
+
+class Hooks:
+    """The hooks of one function: it knows the function's globals and closure."""
+
+    def __init__(self, session: Session, function: types.FunctionType):
+        self.session = session
+        self.trace = session.trace
+        self.function = function
+        self.cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+    # -- names ------------------------------------------------------------------------------------------------------
+    def outer(self, name: str) -> Any:
+        """A name from outside the function: of the function around it, global, or builtin."""
+        cell = self.cells.get(name)
+        if cell is not None:
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                raise NameError(f"cannot access free variable {name!r} where it is not associated with a value") from None
+            return self.session.captures(value, f"closure {name}", lambda: cell.cell_contents)
+        space = self.function.__globals__
+        if name in space:
+            return self.session.captures(space[name], f"global {name}", lambda: space[name])
+        if hasattr(builtins, name):
+            return getattr(builtins, name)
+        raise NameError(f"name {name!r} is not defined")
+
+    def attribute(self, owner: Any, name: str) -> Any:
+        if isinstance(owner, (Array, Length)):
+            return getattr(owner, name)
+        found = _class_attribute(type(owner), name)
+        if isinstance(found, property) and self.session.enterable(found.fget):
+            return self.session.enter(found.fget)(owner)  # type: ignore[arg-type]  # a plain function, as just tested
+        value = getattr(owner, name)
+        return self.session.captures.attribute(owner, name, value)
+
+    # -- calls ------------------------------------------------------------------------------------------------------
+    def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.session.call(function, args, kwargs)
+
+    # -- items ------------------------------------------------------------------------------------------------------
+    @staticmethod
+    def slice(start: Any, stop: Any, step: Any) -> Any:
+        return builtins.slice(start, stop, step)
+
+    def item(self, owner: Any, key: Any) -> Any:
+        if isinstance(owner, np.ndarray) and contains_traced(key):
+            return wrap(owner)[key]
+        special = getattr(type(owner), "__getitem__", None)
+        if self.session.enterable(special):
+            return self.session.enter(special)(owner, key)  # type: ignore[arg-type]  # a plain function, as just tested
+        value = owner[key]
+        return value if isinstance(owner, (Array, list, tuple, dict)) else self.session.captures.item(owner, key, value)
+
+    def store(self, value: Any, owner: Any, key: Any) -> None:
+        if isinstance(owner, np.ndarray) and (contains_traced(value) or contains_traced(key)):
+            raise self.trace.error(
+                TraceError,
+                "a traced value is stored in an array that is not traced",
+                "make the array in the traced function with np.zeros, np.array and the like, or copy it: y = np.array(x)",
+            )
+        if isinstance(owner, np.ndarray) or self.session.captures.path_of(owner) is not None:
+            self._refuse_effect("an item of an object from outside")
+        owner[key] = value
+
+    def update(self, owner: Any, key: Any, name: str, value: Any) -> None:
+        """``owner[key] op= value``."""
+        if isinstance(owner, Array):
+            from pullback.frontends.indexing import store
+
+            store(owner, key, _OPERATORS[name](owner[key], value), in_place=True)
+            return
+        self.store(_IN_PLACE[name](self.item(owner, key), value), owner, key)
+
+    def set_attribute(self, value: Any, owner: Any, name: str) -> None:
+        if self.session.captures.path_of(owner) is not None:
+            self._refuse_effect(f"the attribute {name!r} of an object from outside")
+        setattr(owner, name, value)
+
+    def update_attribute(self, owner: Any, attribute: str, name: str, value: Any) -> None:
+        self.set_attribute(_IN_PLACE[name](self.attribute(owner, attribute), value), owner, attribute)
+
+    def _refuse_effect(self, what: str) -> None:
+        raise self.trace.error(
+            TraceError, f"the function sets {what}; a compiled function has no side effects", "return the new value instead"
+        )
+
+    # -- conditions -------------------------------------------------------------------------------------------------
+    def truth(self, value: Any, text: str, what: str) -> bool:
+        if isinstance(value, Array) and (value.known is None or value.known.size != 1):
+            remedy = {
+                "if": "choose values with np.where(condition, a, b)",
+                "while": "a loop whose end depends on data is not supported here; use a fixed number of steps with np.where",
+            }[what]
+            raise self.trace.error(TraceError, f"the condition of {what!r} is a traced value: {text}", remedy)
+        return bool(value)
+
+    def check(self, value: Any, message: Callable[[], Any], text: str) -> None:
+        """``assert`` of a traced condition is checked when the compiled function runs."""
+        if isinstance(value, Array) and value.known is None:
+            if value.ndim or value.dtype_ is not bool_:
+                raise self.trace.error(
+                    TraceError, f"assert of a traced value that is no boolean scalar: {text}", "use np.all(...)"
+                )
+            said = message()
+            loc = self.trace.where()
+            self.trace.here().check(value.value, message=f"assertion failed at {loc}: {text if said is None else said}")
+            return
+        if not value:
+            raise AssertionError(*(() if (said := message()) is None else (said,)))
+
+    # -- code without source ----------------------------------------------------------------------------------------
+    def copied(self) -> types.FunctionType:
+        """The function over globals in which NumPy, SciPy, ``math``, the builtins and all captured names are hooked."""
+        from pullback.frontends.proxies import hooked
+
+        function = self.function
+        code = function.__code__
+        if any(op in _opcodes(code) for op in ("STORE_GLOBAL", "DELETE_GLOBAL")):
+            raise self.trace.error(TraceError, f"{function.__name__} assigns global names", "return the values instead")
+        space: dict[str, Any] = {}
+        for name in dict.fromkeys(names_of(code)):
+            if name in function.__globals__:
+                space[name] = hooked(self, self.outer(name))
+        space["__builtins__"] = {
+            **vars(builtins),
+            **{k: hooked(self, v) for k, v in vars(builtins).items() if id(v) in BUILTINS},
+        }
+        space["__name__"] = function.__globals__.get("__name__", "")
+        cells = tuple(types.CellType(hooked(self, self.outer(name))) for name in code.co_freevars)
+        return types.FunctionType(code, space, function.__name__, function.__defaults__, cells)
+
+
+def _opcodes(code: types.CodeType) -> set[str]:
+    import dis
+
+    found = {instruction.opname for instruction in dis.get_instructions(code)}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _opcodes(constant)
+    return found
+
+
+def _class_attribute(kind: type, name: str) -> Any:
+    for base in kind.__mro__:
+        if name in vars(base):
+            return vars(base)[name]
+    return None
+
+
+__all__ = ["Hooks", "Session", "UnsupportedError", "contains_traced"]
