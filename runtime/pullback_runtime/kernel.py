@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pullback_runtime import errors
+from pullback_runtime.quick import quick_call
 from pullback_runtime.sizes import Polynomial, compiled, nested
 from pullback_runtime.workspace import Freelist, quick_address
 
@@ -94,8 +95,13 @@ class Kernel:
         scalars = [None if p.shape else p.dtype for p in signature.params]
         cells = [None if r.shape else r.dtype for r in signature.results]
         self._frames = Freelist(scalars, cells, count + len(signature.defined))
+        dtypes, results = ([DTYPES[a.dtype] for a in arrays] for arrays in (signature.params, signature.results))
+        self._quick = quick_call(signature, dtypes, results, self._frames, self._call, self._slow, self._error)
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
+        return self._quick(args) if out is None else self._slow(args, out)
+
+    def _slow(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         frame = self._frames.take()
         try:
             return self._run(frame, args, out)
@@ -114,7 +120,7 @@ class Kernel:
             for k, size in enumerate(sizes):
                 frame.sizes[k] = size
         results = self._allocate(frame, shapes, arrays, out)
-        status = self._call(frame.context, frame.inputs, frame.sizes, frame.outputs, frame.reserve(work) if work else None)
+        status = self._call(*frame.pointers, frame.reserve(work) if work else None)
         if status:
             raise self._error(status, frame)
         return self._collect(frame, results, out)

@@ -22,17 +22,29 @@ CELLS: dict[str, Any] = {"f64": ctypes.c_double, "f32": ctypes.c_float, "i64": c
 class Frame:
     """What one call passes to the machine code.
 
-    ``scalars`` and ``results`` are cells for rank-0 arguments and results (None for arrays), whose addresses are already in
-    ``inputs`` and ``outputs``.
+    ``pointers`` are the addresses of the code's first four arguments. ``scalars`` and ``results`` are cells for rank-0
+    arguments and results (None for arrays), whose addresses are already in ``inputs`` and ``outputs``.
     """
 
-    __slots__ = ("context", "inputs", "outputs", "results", "scalars", "sizes", "work", "work_address", "work_bytes")
+    __slots__ = (
+        "context",
+        "inputs",
+        "outputs",
+        "pointers",
+        "results",
+        "scalars",
+        "sizes",
+        "work",
+        "work_address",
+        "work_bytes",
+    )
 
     def __init__(self, inputs: Sequence[str | None], outputs: Sequence[str | None], sizes: int):
         self.context = (ctypes.c_int64 * 4)()
         self.inputs = (ctypes.c_void_p * max(1, len(inputs)))()
         self.outputs = (ctypes.c_void_p * max(1, len(outputs)))()
         self.sizes = (ctypes.c_int64 * max(1, sizes))()
+        self.pointers = tuple(ctypes.addressof(a) for a in (self.context, self.inputs, self.sizes, self.outputs))
         self.scalars = [CELLS[kind]() if kind else None for kind in inputs]
         self.results = [CELLS[kind]() if kind else None for kind in outputs]
         for pointers, cells in ((self.inputs, self.scalars), (self.outputs, self.results)):
