@@ -136,6 +136,6 @@ def name(label: str, value: Any) -> Any:
 
 def check(f: Any, *args: Any, **kwargs: Any) -> Any:
     """Verify derivatives at a point: of a Function, or of a pair (function, hand-written gradient). Gives a report."""
-    from pullback.check import check as run  # loads what only verification needs
+    from pullback.checking import check as run  # loads what only verification needs
 
     return run(f, *args, **kwargs)

@@ -97,7 +97,7 @@ class CompiledFunction(Function):
     # -- understanding ----------------------------------------------------------------------------------------------
     def check(self, *args: Any, **kwargs: Any) -> Any:
         """The verification report of the derivatives at this point; see ``pb.check``."""
-        from pullback.check import check  # loads what only verification needs
+        from pullback.checking import check  # loads what only verification needs
 
         return check(self, *args, **kwargs)
 

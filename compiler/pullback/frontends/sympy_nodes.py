@@ -63,7 +63,7 @@ HINTS: dict[str, str] = {
     "Determinant": "evaluate it first with .doit() or .as_explicit()",
     "ImaginaryUnit": "only real numbers are supported; write real and imaginary parts as two expressions",
     "ComplexInfinity": "it is not a real number",
-    "LambertW": "solve w*exp(w) = x by a loop, or substitute it",
+    "LambertW": "pass its value as an input: its derivative is w/(x*(1 + w))",
 }
 
 
@@ -89,8 +89,10 @@ def rule_for(plan: Plan, node: Any) -> Rule:
         if name in HINTS:
             raise unsupported(node, HINTS[name])
     close = difflib.get_close_matches(type(node).__name__, [*UNARY, *BINARY, *JOINED, *SPECIAL], 2)
-    near = f"did you mean {' or '.join(close)}? " if close else ""
-    raise unsupported(node, f"{near}Substitute an equivalent of elementary functions, or evaluate it with .doit()")
+    near = f"the nearest supported ones are {' and '.join(close)}; " if close else ""
+    raise unsupported(
+        node, f"{near}substitute an equivalent made of supported functions (.rewrite), or evaluate it with .doit()"
+    )
 
 
 def _never(plan: Plan, operands: list[Any]) -> Any:
