@@ -15,6 +15,7 @@ import numpy as np
 
 ALIGN = 64
 KEPT = 8  # frames on a freelist; more threads than that at once allocate anew
+LARGE = 1 << 26  # bytes; of frames with a larger workspace one is kept
 
 CELLS: dict[str, Any] = {"f64": ctypes.c_double, "f32": ctypes.c_float, "i64": ctypes.c_int64, "bool": ctypes.c_bool}
 
@@ -79,7 +80,7 @@ class Freelist:
             return Frame(*self._make)
 
     def give(self, frame: Frame) -> None:
-        if len(self._free) < KEPT:
+        if len(self._free) < KEPT and (frame.work_bytes < LARGE or not self._free):
             self._free.append(frame)
 
 

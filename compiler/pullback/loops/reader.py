@@ -77,8 +77,11 @@ class Reader:
         dtype = FROM_NUMPY[array.dtype]
         if array.size and array.tobytes() == array.flat[0].tobytes() * array.size:
             return self._s.const(array.flat[0], dtype)
+        position = self.position(array.shape, index)
+        if position.kind == "const":
+            return self._s.const(array.flat[position.data], dtype)
         buffer = self._constant(array)
-        return self._s.load(buffer, buffer, self.position(array.shape, index), dtype)
+        return self._s.load(buffer, buffer, position, dtype)
 
     def reindex(self, index: Sequence[Node], old: tuple[Size, ...], new: tuple[Size, ...]) -> Sequence[Node]:
         """The index in an array of shape ``new`` of the element at ``index`` in one of shape ``old``. Runs of axes whose
