@@ -68,7 +68,7 @@ class Captures:
         if isinstance(value, types.MethodType):
             self.register(value.__self__, f"{path}.__self__", lambda: read().__self__)
             return value
-        if isinstance(value, types.BuiltinFunctionType) or isinstance(value, np.ufunc):
+        if isinstance(value, (types.BuiltinFunctionType, np.ufunc)):
             return value
         if isinstance(value, types.ModuleType):
             self.objects.setdefault(id(value), (value, value.__name__, lambda: value))
@@ -151,5 +151,10 @@ def _item(read: Reader, key: Any) -> Reader:
     return lambda: read()[key]
 
 
+_LIBRARIES = frozenset(
+    ["numpy", "scipy", "math", "cmath", "pullback", "pullback_runtime", "builtins", "functools", "itertools", "operator"]
+)
+
+
 def _is_library_module(module: types.ModuleType) -> bool:
-    return module.__name__.partition(".")[0] in ("numpy", "scipy", "math", "pullback", "pullback_runtime", "builtins", "cmath", "functools", "itertools", "operator")  # fmt: skip
+    return module.__name__.partition(".")[0] in _LIBRARIES

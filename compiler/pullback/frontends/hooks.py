@@ -11,7 +11,6 @@ import builtins
 import functools
 import operator
 import random
-import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +27,7 @@ from pullback.frontends.rewrite import names_of, rewritten
 from pullback.frontends.sizes import Length
 from pullback.frontends.trace import Trace, is_library
 from pullback.ir.types import bool_
+from pullback_runtime.function import Function
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv, "FloorDiv": operator.floordiv,
@@ -61,7 +61,7 @@ class Session:
         self.entered: dict[int, tuple[Any, Callable[..., Any]]] = {}
 
     # -- functions --------------------------------------------------------------------------------------------------
-    def enter(self, function: types.FunctionType, path: str = "") -> Callable[..., Any]:
+    def enter(self, function: Any, path: str = "") -> Callable[..., Any]:
         """The function with hooks, defaults captured."""
         found = self.entered.get(id(function))
         if found is None:
@@ -105,20 +105,18 @@ class Session:
             return self.call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
         if isinstance(function, type):
             return self._construct(function, args, kwargs)
-        if _is_compiled(function):
-            from pullback.frontends.inlining import inline_call
-
-            return inline_call(self, function, args, kwargs)
-        special = getattr(type(function), "__call__", None)
+        if isinstance(function, Function):
+            return function(*args, **kwargs)  # which asks inlining.trace_hook
+        special = _class_attribute(type(function), "__call__")
         if self.enterable(special):
             return self.enter(special)(function, *args, **kwargs)
         return self._foreign(function, args, kwargs)
 
     def _construct(self, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Instances of the user's classes, whose ``__init__`` is entered."""
-        start = kind.__init__  # type: ignore[misc]  # the function is looked up, not called on an instance
-        if type(kind) is type and kind.__new__ is object.__new__ and self.enterable(start):
-            made = kind.__new__(kind)
+        start = _class_attribute(kind, "__init__")
+        if type(kind) is type and _class_attribute(kind, "__new__") is object.__new__ and self.enterable(start):
+            made = object.__new__(kind)
             self.enter(start)(made, *args, **kwargs)
             return made
         return self._foreign(kind, args, kwargs)
@@ -128,9 +126,9 @@ class Session:
         self._refuse_impure(function)
         traced = contains_traced(args) or contains_traced(kwargs)
         module = getattr(function, "__module__", None) or ""
-        if traced and module.partition(".")[0] in ("numpy", "scipy") and not isinstance(function, type):
-            if not isinstance(getattr(function, "__self__", None), Array):
-                return self._of_library(function, module, args, kwargs)
+        of_array = isinstance(getattr(function, "__self__", None), Array)
+        if traced and module.partition(".")[0] in ("numpy", "scipy") and not isinstance(function, type) and not of_array:
+            return self._of_library(function, module, args, kwargs)
         args = tuple(self.callable_argument(a) for a in args)
         result = function(*args, **{k: self.callable_argument(v) for k, v in kwargs.items()})
         owner = getattr(function, "__self__", None)
@@ -142,7 +140,7 @@ class Session:
         return result
 
     def _of_library(self, function: Any, module: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A function of NumPy's or SciPy's that has no rule: written in Python over supported ones it may trace all the same."""
+        """A function of NumPy's or SciPy's without a rule: written in Python over supported ones it may trace all the same."""
         if isinstance(function, (np.ufunc, types.BuiltinFunctionType)) or module.startswith("numpy"):
             raise library.unsupported(f"{module}.{getattr(function, '__name__', '?')}")
         try:
@@ -187,17 +185,12 @@ def _default(function: types.FunctionType, k: int) -> Any:
     return function.__defaults__[k]
 
 
-def _keyword_default(function: types.FunctionType, k: str) -> Any:
+def _keyword_default(function: Any, k: str) -> Any:
     return function.__kwdefaults__[k]
 
 
 def _library_call(function: Any, *args: Any, **kwargs: Any) -> Any:
     return library.call_object(function, args, kwargs)
-
-
-def _is_compiled(function: Any) -> bool:
-    module = sys.modules.get("pullback_runtime.function")
-    return module is not None and isinstance(function, module.Function)
 
 
 HOOKS_NAME = "__pullback_hooks__"
@@ -235,7 +228,7 @@ class Hooks:
             return getattr(owner, name)
         found = _class_attribute(type(owner), name)
         if isinstance(found, property) and self.session.enterable(found.fget):
-            return self.session.enter(found.fget)(owner)  # type: ignore[arg-type]  # a plain function, as just tested
+            return self.session.enter(found.fget)(owner)
         value = getattr(owner, name)
         return self.session.captures.attribute(owner, name, value)
 
@@ -253,7 +246,7 @@ class Hooks:
             return wrap(owner)[key]
         special = getattr(type(owner), "__getitem__", None)
         if self.session.enterable(special):
-            return self.session.enter(special)(owner, key)  # type: ignore[arg-type]  # a plain function, as just tested
+            return self.session.enter(special)(owner, key)
         value = owner[key]
         return value if isinstance(owner, (Array, list, tuple, dict)) else self.session.captures.item(owner, key, value)
 

@@ -87,7 +87,7 @@ def _spread(trace: Trace, value: Value, shape: Shape) -> Value:
 # -- the plan -------------------------------------------------------------------------------------------------------
 @dataclass
 class Plan:
-    """``start, size, step`` for each axis of the array, where an integer index has size 1 and is dropped; index values by axis."""
+    """Start, size and step for each axis, where an integer index has size 1 and is dropped; the index arrays by axis."""
 
     trace: Trace
     starts: list[Size] = field(default_factory=list)
@@ -254,7 +254,8 @@ class _Maker:
             return Array.constant(self.trace, np.zeros(0, np.int64))
         if not isinstance(part, (Array, list, tuple, np.ndarray)):
             raise IndexError(
-                "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays are valid indices"
+                "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays "
+                "are valid indices"
             )
         entry = wrap(part)
         if entry.dtype_.kind == "f":

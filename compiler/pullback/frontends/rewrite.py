@@ -1,7 +1,7 @@
 """Rewriting a Python function so that calls, subscripts, stores, conditions and outer names go through hooks.
 
 The rewritten function keeps the user's file, lines and columns. It is compiled inside a factory that takes the hooks, in the
-function's own globals, which are not touched. Names from outside are looked up by the hooks, so that what they hold is captured.
+function's own globals, which are not touched. Names from outside are looked up by the hooks, which capture what they hold.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _factory(function: types.FunctionType, node: Function) -> Callable[[dict[str
     def make(namespace: dict[str, Any], hooks: Any) -> types.FunctionType:
         local: dict[str, Any] = {}
         exec(code, namespace, local)
-        return local["__pullback_factory__"](hooks)  # type: ignore[no-any-return]  # made just above
+        return local["__pullback_factory__"](hooks)
 
     return make
 

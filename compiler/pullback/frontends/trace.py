@@ -78,6 +78,7 @@ def located(message: str, loc: Loc, remedy: str = "") -> str:
     lines = [message]
     if loc.line:
         code = linecache.getline(loc.file, loc.line).strip()
+        code = code if len(code) <= 200 else f"{code[:200]}..."  # a generated line can be very long
         lines.append(f"  at {loc.file}:{loc.line}" + (f": {code}" if code else ""))
     if remedy:
         lines.append(f"  {remedy}")
@@ -148,7 +149,14 @@ class Trace:
         type = Type(dtype, shape)
         self._declare(type, array.shape)
         value = Value(re.sub(r"\W+", "_", path.partition(" ")[2] or path).strip("_"), type)
-        hidden = Hidden(path, type, lambda: np.asarray(read()).astype(dtype.numpy, copy=False))
+
+        def read_now() -> np.ndarray[Any, Any]:
+            array = np.asarray(read())
+            if self.element_type(array.dtype, path) is not dtype:
+                raise DTypeError(f"{path} was {dtype} and has become {array.dtype}")  # which asks for another trace
+            return array.astype(dtype.numpy, copy=False)
+
+        hidden = Hidden(path, type, read_now)
         self.hidden[path] = (hidden, value)
         return value
 
@@ -171,6 +179,16 @@ class Trace:
                 "convert it, for example with .astype(float)",
             )
         return found
+
+    def label(self, name: str, value: Any) -> Any:
+        """``pb.name``: remember a value under a name that can be seeded and asked for."""
+        if any(name == known for known, _ in self.names):
+            raise self.error(TraceError, f"the name {name!r} is given twice", "give every named value a name of its own")
+        inner = getattr(value, "value", None)
+        if not isinstance(inner, Value):
+            raise self.error(TraceError, f"{name!r} is given to a {type(value).__name__}; a traced array or number expected")
+        self.names.append((name, inner))
+        return value
 
     # -- lengths ----------------------------------------------------------------------------------------------------
     def canonical(self, size: Size) -> Size:

@@ -16,17 +16,22 @@ if TYPE_CHECKING:
     from pullback_runtime.signature import Structure
 
 
-@dataclass(frozen=True, slots=True)
 class Spec:
-    """A leaf of an argument to be traced.
+    """A leaf of an argument to be traced. No dataclass, which would be a container of leaves.
 
     ``weak``: a Python number, whose type gives way (NEP 50). ``hint``: the lengths of the actual array, by which decisions
     that depend on lengths are made; None for a type that was declared ahead of data.
     """
 
-    type: Type
-    weak: bool = False
-    hint: tuple[int, ...] | None = None
+    __slots__ = ("hint", "type", "weak")
+
+    def __init__(self, type: Type, weak: bool = False, hint: tuple[int, ...] | None = None):
+        self.type = type
+        self.weak = weak
+        self.hint = hint
+
+    def __repr__(self) -> str:
+        return f"Spec({self.type}, weak={self.weak}, hint={self.hint})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ import numpy as np
 
 from pullback.errors import ShapeError, UnsupportedError
 from pullback.frontends.array import Array
-from pullback.frontends.library import contract, create, elementwise, index, reduce, shape, special
+from pullback.frontends.library import contract as contract
+from pullback.frontends.library import create, elementwise, index, reduce, shape
+from pullback.frontends.library import special as special
 from pullback.frontends.sizes import Length
 from pullback.frontends.trace import current
 from pullback.ir.ops.base import TypeMismatch

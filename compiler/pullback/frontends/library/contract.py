@@ -131,8 +131,8 @@ def matmul(x1: Any, x2: Any) -> Array:
     if isinstance(k_x, int) and isinstance(k_y, int) and k_x != k_y:
         raise trace.error(
             ShapeError,
-            f"matmul: the last axis of {_text(x)} and the {'second to last ' if y.type.rank > 1 else ''}axis of {_text(y)} differ: "
-            f"{k_x} and {k_y}",
+            f"matmul: the last axis of {_text(x)} and the {'second to last ' if y.type.rank > 1 else ''}axis of {_text(y)} "
+            f"differ: {k_x} and {k_y}",
             "transpose one factor, or check the order",
         )
     out = (*batch, *(("i",) if x.type.rank > 1 else ()), *(("j",) if y.type.rank > 1 else ()))
@@ -230,7 +230,7 @@ def matrix_power(a: Any, n: int) -> Array:
     for digit in bin(n)[2:]:
         result = matmul(result, result)
         result = matmul(result, array) if digit == "1" else result
-    return result if n else result
+    return result
 
 
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Array:
@@ -240,7 +240,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     lengths = x.symbolic_shape[-1], y.symbolic_shape[-1]
     if not all(n in (2, 3) for n in lengths):
         raise ValueError("incompatible dimensions for cross product\n(dimension must be 2 or 3)")
-    p, q = ([v[..., k] for k in range(n)] for v, n in zip((x, y), lengths, strict=True))
+    p, q = ([v[..., k] for k in range(3 if n == 3 else 2)] for v, n in zip((x, y), lengths, strict=True))
     if lengths == (2, 2):
         return p[0] * q[1] - p[1] * q[0]
     if len(p) == 2:
@@ -295,7 +295,8 @@ def _parse(operands: Sequence[Any]) -> tuple[list[Labels], list[Array], Labels]:
         terms = [list(labels) for labels in operands[1 : 2 * pairs : 2]]
         output = list(operands[-1]) if len(operands) % 2 else None
     if len(terms) != len(arrays):
-        raise ValueError("more operands provided to einstein sum function than specified in the subscripts string" if len(arrays) > len(terms) else "fewer operands provided to einstein sum function than specified in the subscripts string")  # fmt: skip
+        more = "more" if len(arrays) > len(terms) else "fewer"
+        raise ValueError(f"{more} operands provided to einstein sum function than specified in the subscripts string")
     widths = []
     for term, array in zip(terms, arrays, strict=True):
         extra = array.ndim - sum(label is not Ellipsis for label in term)

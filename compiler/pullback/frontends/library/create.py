@@ -237,8 +237,8 @@ def logspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: 
 
 
 def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None) -> Array:
-    logs = [elementwise("log", x, floats=True) for x in (start, stop)]
-    result = elementwise("exp", linspace(*logs, num, endpoint))
+    first, last = (elementwise("log", x, floats=True) for x in (start, stop))
+    result = elementwise("exp", linspace(first, last, num, endpoint))
     return result if dtype is None else astype(result, dtype)
 
 
@@ -257,7 +257,7 @@ def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: str = "C")
     diagonal = b.add(rows, b.spread(b.dim(to_size(k)), shape)) if not (isinstance(k, int) and k == 0) else rows
     value = b.eq(columns, diagonal)
     wanted = to_dtype(trace, dtype)
-    known = (lambda: np.eye(*shape, k=int(k))) if not isinstance(k, Length) else None  # type: ignore[misc]  # used for numbers only
+    known = (lambda: np.eye(int(N), int(N if M is None else M), int(k))) if not isinstance(k, Length) else None
     return fresh(trace, value if wanted is bool_ else b.convert(value, dtype=wanted.name), known)
 
 

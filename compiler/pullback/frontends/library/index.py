@@ -107,7 +107,8 @@ def insert(arr: Any, obj: int, values: Any, axis: Any = None) -> Array:
     place = wrap(values)
     shape = tuple(1 if j == k else n for j, n in enumerate(array.symbolic_shape))
     part = Array(array.context, spread(array.context, place.value, shape)) if place.ndim < array.ndim else place
-    return concatenate([array[(*before, slice(None, obj))], part, array[(*before, slice(obj, None))]], k)
+    head, tail = (*before, slice(None, obj)), (*before, slice(obj, None))
+    return concatenate([array[head], part, array[tail]], k)
 
 
 # -- diagonals and triangles ----------------------------------------------------------------------------------------
@@ -435,7 +436,7 @@ def _convolved(big: Array, small: Array, mode: str, same_as: Shape) -> Array:
     if mode == "full":
         return Array(trace, found)
     shape = same_as if mode == "same" else tuple(m - n + 1 for m, n in zip(x.type.shape, y.type.shape, strict=True))
-    cuts = [((m - n) // 2 if mode == "same" else (m - n) // 2) for m, n in zip(full, shape, strict=True)]
+    cuts = [(m - n) // 2 for m, n in zip(full, shape, strict=True)]
     return Array(trace, found)[tuple(slice(of_size(trace, c), of_size(trace, c + n)) for c, n in zip(cuts, shape, strict=True))]
 
 
@@ -495,8 +496,8 @@ def tril_indices(n: Any, k: int = 0, m: Any = None) -> tuple[Array, ...]:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     f"numpy.{f.__name__}": f
     for f in (
-        take, take_along_axis, nonzero, flatnonzero, argwhere, compress, extract, delete, insert, diagonal, diag, diagflat, trace,
-        sort, argsort, partition, median, quantile, percentile, searchsorted, digitize, interp, diff, ediff1d, gradient,
+        take, take_along_axis, nonzero, flatnonzero, argwhere, compress, extract, delete, insert, diagonal, diag, diagflat,
+        trace, sort, argsort, partition, median, quantile, percentile, searchsorted, digitize, interp, diff, ediff1d, gradient,
         trapezoid, convolve, correlate, unwrap, fill_diagonal, put_along_axis, triu_indices, tril_indices,
     )
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -255,8 +256,8 @@ def join(trace: Trace, values: Sequence[Value], axis: int) -> Value:
                 if all(isinstance(n, int) for n in sizes):
                     raise trace.error(
                         ShapeError,
-                        "all the input array dimensions except for the concatenation axis must match exactly, but along dimension "
-                        f"{j} the arrays have sizes {sizes[1]} and {sizes[0]}",
+                        "all the input array dimensions except for the concatenation axis must match exactly, but along "
+                        f"dimension {j} the arrays have sizes {sizes[1]} and {sizes[0]}",
                     )
                 if not trace.equate(*sizes):
                     shape = tuple(joined[0].type.shape[i] if i == j else n for i, n in enumerate(value.type.shape))
@@ -339,7 +340,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array
     length = array.shape[k]
     if isinstance(indices_or_sections, (list, tuple, np.ndarray, Array)):
         cuts = [0, *_sequence(indices_or_sections), length]
-        return [_between(array, k, low, high) for low, high in zip(cuts[:-1], cuts[1:], strict=True)]
+        return [_between(array, k, low, high) for low, high in itertools.pairwise(cuts)]
     sections = int(indices_or_sections)
     if sections <= 0:
         raise ValueError("number sections must be larger than 0.")
@@ -349,7 +350,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array
     for j in range(sections):
         at = at + each + (1 if j < extra else 0)
         bounds.append(at)
-    return [_between(array, k, low, high) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [_between(array, k, low, high) for low, high in itertools.pairwise(bounds)]
 
 
 def _between(array: Array, axis: int, low: Any, high: Any) -> Array:
@@ -408,7 +409,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     array = wrap(a)
     if axis is None:
         return _reshaped(roll(ravel(array), shift, 0), array.symbolic_shape)
-    shifts, axes = _sequence(shift), _sequence(axis)
+    shifts, axes = list(_sequence(shift)), list(_sequence(axis))
     count = max(len(shifts), len(axes))
     for s, k in zip(shifts * (count // len(shifts)), axes * (count // len(axes)), strict=True):
         array = _rolled(array, s, normalize_axis(k, array.ndim))
@@ -447,9 +448,9 @@ def ifftshift(x: Any, axes: Any = None) -> Array:
 def tile(A: Any, reps: Any) -> Array:
     """Broadcast along new axes, one before each old one, and merge."""
     array = wrap(A)
-    counts = [to_size(r) for r in _sequence(reps)]
-    shape = (1,) * (len(counts) - array.ndim) + array.symbolic_shape
-    counts = [1] * (len(shape) - len(counts)) + counts
+    given = [to_size(r) for r in _sequence(reps)]
+    shape = (1,) * (len(given) - array.ndim) + array.symbolic_shape
+    counts = [*[1] * (len(shape) - len(given)), *given]
     b = array.context.here()
     value = array.value if shape == array.symbolic_shape else b.reshape(array.value, shape=shape)
     if all(c == 1 for c in counts):
@@ -483,7 +484,7 @@ def _widths(width: Any, rank: int) -> list[tuple[int, int]]:
     if isinstance(width, dict):
         pairs = [(0, 0)] * rank
         for k, w in width.items():
-            pairs[normalize_axis(k, rank)] = tuple(_sequence(w)) * (2 if len(_sequence(w)) == 1 else 1)  # type: ignore[assignment]  # two numbers
+            pairs[normalize_axis(k, rank)] = tuple(_sequence(w)) * (2 if len(_sequence(w)) == 1 else 1)
         return pairs
     table = np.broadcast_to(np.asarray(width), (rank, 2))
     if (table < 0).any():
@@ -540,7 +541,8 @@ def _pad_axis(array: Array, axis: int, low: int, high: int, mode: str) -> Array:
             raise ValueError(f"can't extend empty axis {axis} using modes other than 'constant' or 'empty'")
         from pullback.frontends.library.index import take
 
-        return take(array, np.pad(np.arange(length), (low, high), mode=mode), axis)  # type: ignore[call-overload]  # one of four modes
+        kind: Any = mode
+        return take(array, np.pad(np.arange(length), (low, high), mode=kind), axis)
     need = max(low, high) + (1 if mode == "reflect" else 0)
     if not array.context.decide(max(need, 1), "<=", length):
         return _pad_axis(array[(slice(None),) * axis + (slice(0, int(array.shape[axis])),)], axis, low, high, mode)
@@ -562,14 +564,13 @@ def _pad_axis(array: Array, axis: int, low: int, high: int, mode: str) -> Array:
 
 
 def resize(a: Any, new_shape: Any) -> Array:
-    array = ravel(wrap(a))
-    shape = to_shape(new_shape)
-    if not all(isinstance(n, int) for n in (*shape, array.symbolic_shape[0])):
-        raise array.context.error(UnsupportedError, "np.resize needs static lengths", "use np.tile and np.reshape")
-    total = math.prod(shape)  # type: ignore[arg-type]  # just tested
     from pullback.frontends.library.index import take
 
-    return reshape(take(array, np.arange(total) % int(array.symbolic_shape[0])), shape)  # type: ignore[arg-type]  # just tested
+    array = ravel(wrap(a))
+    trace = array.context
+    sizes = [trace.number(n) for n in to_shape(new_shape)]
+    length = trace.number(array.symbolic_shape[0])
+    return reshape(take(array, np.arange(math.prod(sizes)) % length), sizes)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -594,7 +595,7 @@ VIEWS = frozenset(
     f"numpy.{name}"
     for name in (
         "reshape", "ravel", "transpose", "matrix_transpose", "swapaxes", "moveaxis", "rollaxis", "expand_dims", "squeeze",
-        "broadcast_to", "flip", "fliplr", "flipud", "rot90", "atleast_1d", "atleast_2d", "atleast_3d", "permute_dims", "array_split",
-        "split", "hsplit", "vsplit", "dsplit", "broadcast_arrays", "diagonal",
+        "broadcast_to", "flip", "fliplr", "flipud", "rot90", "atleast_1d", "atleast_2d", "atleast_3d", "permute_dims",
+        "array_split", "split", "hsplit", "vsplit", "dsplit", "broadcast_arrays", "diagonal",
     )
 )  # fmt: skip

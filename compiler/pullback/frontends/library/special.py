@@ -225,30 +225,29 @@ def cauchy_pdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Array:
     return exp(cauchy_logpdf(x, loc, scale))
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f"scipy.special.{name}": function
-    for name, function in {
+_SPECIAL: dict[str, Callable[..., Any]] = {
         "erf": erf, "erfc": erfc, "gammaln": gammaln, "digamma": digamma, "psi": digamma, "expit": expit, "logit": logit,
         "log_expit": log_expit, "xlogy": xlogy, "xlog1py": xlog1py, "entr": entr, "rel_entr": rel_entr, "kl_div": kl_div,
         "gammasgn": gammasgn, "gamma": gamma, "rgamma": rgamma, "betaln": betaln, "beta": beta, "ndtr": ndtr,
         "log_ndtr": log_ndtr, "polygamma": polygamma, "exp10": exp10, "exp2": floats("exp2"), "expm1": floats("expm1"),
         "log1p": log1p, "cbrt": floats("cbrt"), "round": floats("rint"), "sinc": ELEMENTWISE["numpy.sinc"],
-    }.items()
 }  # fmt: skip
+_DENSITIES: dict[str, tuple[Callable[..., Any], ...]] = {
+    "norm": (norm_pdf, norm_logpdf, norm_cdf, norm_sf, norm_logcdf, norm_logsf),
+    "t": (t_pdf, t_logpdf),
+    "gamma": (gamma_pdf, gamma_logpdf),
+    "chi2": (chi2_pdf, chi2_logpdf),
+    "poisson": (poisson_pmf, poisson_logpmf),
+    "beta": (beta_pdf, beta_logpdf),
+    "expon": (expon_pdf, expon_logpdf),
+    "laplace": (laplace_pdf, laplace_logpdf),
+    "logistic": (logistic_pdf, logistic_logpdf, logistic_cdf),
+    "cauchy": (cauchy_pdf, cauchy_logpdf),
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {f"scipy.special.{name}": function for name, function in _SPECIAL.items()}
 FUNCTIONS |= {
     f"scipy.stats.{distribution}.{function.__name__.partition('_')[2]}": function
-    for distribution, functions in {
-        "norm": (norm_pdf, norm_logpdf, norm_cdf, norm_sf, norm_logcdf, norm_logsf),
-        "t": (t_pdf, t_logpdf),
-        "gamma": (gamma_pdf, gamma_logpdf),
-        "chi2": (chi2_pdf, chi2_logpdf),
-        "poisson": (poisson_pmf, poisson_logpmf),
-        "beta": (beta_pdf, beta_logpdf),
-        "expon": (expon_pdf, expon_logpdf),
-        "laplace": (laplace_pdf, laplace_logpdf),
-        "logistic": (logistic_pdf, logistic_logpdf, logistic_cdf),
-        "cauchy": (cauchy_pdf, cauchy_logpdf),
-    }.items()
+    for distribution, functions in _DENSITIES.items()
     for function in functions
 }
 FUNCTIONS |= {"math.erf": erf, "math.erfc": erfc, "math.lgamma": gammaln, "math.gamma": gamma}
