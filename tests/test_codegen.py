@@ -64,6 +64,15 @@ def loops(func):
     return compile_kernel(func).texts("loops")
 
 
+@pytest.mark.parametrize("kind", ("f64", "f64[2, 3]", "f64[20, 3]"))
+def test_an_argument_that_is_returned_is_copied(kind):
+    rng = np.random.default_rng(5)
+    for build in (lambda b, x, y: y, lambda b, x, y: (y, y), lambda b, x, y: (y, b.neg(x), x)):
+        func = func_of((kind, kind), build)
+        args = [np.asarray(draw(rng, p.type)) for p in func.params]
+        agree(func, args)
+
+
 # -- every record ---------------------------------------------------------------------------------------------------
 def record_samples():
     for op in OPS.values():

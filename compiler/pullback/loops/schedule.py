@@ -112,7 +112,8 @@ class _Scheduler:
 
     def run(self) -> Schedule:
         self.stages: list[Stage] = []
-        if all(kind in ("scalar", "check") for kind in self.kinds.values()):  # there can be very many
+        scalar = all(kind in ("scalar", "check") for kind in self.kinds.values())
+        if scalar and not any(value.type.rank for value in self.results):  # there can be very many
             self.stages.append(Stage(scalars=self.body))
             return Schedule(self.stages, self.materialized, self.fresh, self.defs, self.kinds)
         self._force()
