@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from pullback.ir.core import Builder, Value
 from pullback.ir.ops import OPS
 from pullback.ir.ops.base import Elementwise
@@ -63,6 +65,10 @@ class Instructions:
     def __init__(self, builder: Builder):
         self.builder = builder
 
+    def like(self, x: Term, number: Any) -> Term:
+        """A constant of the type of ``x``, where no other operand gives a number its type."""
+        return Term(self.builder, x.lift(number))
+
     def __getattr__(self, name: str) -> Callable[..., Term]:
         op = OPS.get(name)
         if not isinstance(op, Elementwise):
@@ -80,6 +86,9 @@ class Instructions:
 class Numbers:
     """The ops as NumPy functions."""
 
+    def like(self, x: Any, number: Any) -> Any:
+        return np.full_like(x, number)
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         op = OPS.get(name)
         if not isinstance(op, Elementwise):
@@ -89,6 +98,9 @@ class Numbers:
 
 class Symbols:
     """The ops as SymPy functions."""
+
+    def like(self, x: Any, number: Any) -> Any:
+        return number
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         op = OPS.get(name)

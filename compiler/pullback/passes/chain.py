@@ -81,9 +81,11 @@ def multiply(b: Builder, derivative: Derivative, partial: Any, instr: Instr, sin
 
 
 def is_singular(instr: Instr, defs: Definitions) -> bool:
-    """Whether a partial may be non-finite at finite operands; a division by a known non-zero number is not."""
+    """Whether a partial may be non-finite at finite operands; not a division by a known number, nor a positive power."""
     if not getattr(instr.op, "singular", False):
         return False
+    if instr.op.name == "powi":
+        return bool(instr.attrs["exponent"] < 1)
     if instr.op.name != "div":
         return True
     divisor = defs.constant(instr.args[1])

@@ -1,4 +1,4 @@
-"""Elementwise ops: arithmetic, powers, rounding, exponentials, trigonometry, choice, comparison and logic."""
+"""Elementwise ops on numbers: arithmetic, powers, rounding, choice, comparison and logic."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pullback.ir.ops.base import (
     FLOAT,
     NUMBER,
     Attrs,
+    Compose,
+    Edge,
     Elementwise,
     Interval,
     Intrinsic,
@@ -22,8 +24,11 @@ from pullback.ir.ops.base import (
 )
 from pullback.ir.types import Type, bool_
 
+inf, nan = float("inf"), float("nan")
 ANY = Interval(-3, 3)
+POSITIVE = Interval(0.3, 3)
 
+# -- arithmetic -----------------------------------------------------------------------------------------------------
 ADD = Elementwise(
     name="add",
     infer=NUMBER,
@@ -58,7 +63,7 @@ DIV = Elementwise(
     sympy=lambda sp, x, y: x / y,
     partials=lambda m, out, x, y: (1 / y, -out / y),
     lower=Machine(f="fdiv"),
-    domain=(ANY, Interval(0.3, 3)),
+    domain=(ANY, POSITIVE),
     singular=True,
 )
 NEG = Elementwise(
@@ -70,8 +75,321 @@ NEG = Elementwise(
     lower=Machine(f="fneg", i="sub 0,"),
     domain=(ANY,),
 )
+SQUARE = Elementwise(
+    name="square",
+    infer=NUMBER,
+    numpy=np.square,
+    sympy=lambda sp, x: x**2,
+    partials=lambda m, out, x: (2 * x,),
+    lower=Compose(lambda m, x: x * x),
+    domain=(ANY,),
+)
 
 
+def _guarded_product(ct: Any, partial: Any, *inputs: Any) -> Any:
+    with np.errstate(invalid="ignore", over="ignore"):
+        product = ct * partial
+    zero = (np.asarray(ct) == 0) | ((np.asarray(partial) == 0) & ~np.isnan(ct))
+    return np.where(zero & ~np.any([np.isnan(i) for i in inputs], axis=0), np.zeros_like(product), product)
+
+
+def _expand_guarded_product(m: Any, ct: Any, partial: Any, *inputs: Any) -> Any:
+    zero = m.logical_or(m.eq(ct, 0.0), m.logical_and(m.eq(partial, 0.0), m.eq(ct, ct)))
+    for value in inputs:
+        zero = m.logical_and(zero, m.eq(value, value))  # false for NaN
+    return m.select(zero, 0.0, ct * partial)
+
+
+GUARDED_MUL = Elementwise(
+    # derivative * partial, where an exactly zero factor wins over an infinite one unless an input is NaN:
+    # Note [Zero times infinity] in passes/chain.py
+    name="guarded_mul",
+    infer=FLOAT,
+    numpy=_guarded_product,
+    sympy=lambda sp, ct, partial, *inputs: ct * partial,
+    partials=lambda m, out, ct, partial, *inputs: (partial, ct, *(None for _ in inputs)),
+    lower=Compose(_expand_guarded_product),
+    domain=(ANY, ANY, ANY),
+    singular=True,
+    edges=(Edge(at=(0.0, inf, 1.0), value=0.0, partials=(None, None, None), why="a zero cotangent stays zero"),),
+)
+
+
+# -- remainders: the quotient is a number that does not move --------------------------------------------------------
+def _int_mod(x: Any, y: Any) -> Any:
+    """NumPy's, where a zero divisor gives 0."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.mod(x, y)
+
+
+def _int_floordiv(x: Any, y: Any) -> Any:
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.floor_divide(x, y)
+
+
+def _expand_fmod(m: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind == "f":
+        return m.libm_fmod(x, y)
+    safe = m.select(m.logical_or(m.eq(y, 0), m.eq(y, -1)), 1, y)  # INT_MIN % -1 traps; both remainders are 0
+    return m.int_rem(x, safe)
+
+
+def _expand_mod(m: Any, x: Any, y: Any) -> Any:
+    """The remainder with the divisor's sign."""
+    rest = m.fmod(x, y)
+    wrong_side = m.logical_and(m.ne(rest, 0), m.ne(m.lt(rest, 0), m.lt(y, 0)))
+    moved = m.select(wrong_side, rest + y, rest)
+    if x.dtype.kind != "f":
+        return m.select(m.eq(y, 0), 0, moved)
+    return m.select(m.eq(rest, 0.0), m.copysign(0.0 * rest, y), moved)
+
+
+def _expand_floordiv(m: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind == "f":  # as NumPy: from the remainder, so that quotient and remainder belong together
+        rest = m.mod(x, y)
+        quotient = (x - rest) / y
+        near = m.floor(quotient)
+        whole = m.select(m.gt(quotient - near, 0.5), near + 1.0, near)
+        exact = m.select(m.eq(quotient, 0.0), m.copysign(0.0 * quotient, x / y), whole)
+        return m.select(m.eq(y, 0.0), x / y, exact)
+    special = m.logical_or(m.eq(y, 0), m.eq(y, -1))
+    quotient = m.int_div(x, m.select(special, 1, y))
+    rest = x - quotient * y
+    down = m.logical_and(m.ne(rest, 0), m.ne(m.lt(rest, 0), m.lt(y, 0)))
+    plain = m.select(down, quotient - 1, quotient)
+    return m.select(special, m.select(m.eq(y, 0), 0, -x), plain)
+
+
+LIBM_FMOD = Elementwise(name="libm_fmod", infer=FLOAT, numpy=np.fmod, lower=Libm("fmod"))
+INT_REM = Elementwise(name="int_rem", infer=only("i"), numpy=np.fmod, lower=Machine(i="srem"))
+INT_DIV = Elementwise(
+    name="int_div", infer=only("i"), numpy=lambda x, y: np.asarray(np.fix(x / y), np.int64), lower=Machine(i="sdiv")
+)
+FMOD = Elementwise(  # the sign of the dividend, as in C
+    name="fmod",
+    infer=NUMBER,
+    numpy=np.fmod,
+    sympy=lambda sp, x, y: x - y * sp.sign(x / y) * sp.floor(sp.Abs(x / y)),
+    partials=lambda m, out, x, y: (1, -m.trunc(x / y)),
+    lower=Compose(_expand_fmod),
+    domain=(Interval(-5.9, -5.1), Interval(1.6, 1.68)),
+)
+MOD = Elementwise(  # the sign of the divisor, as in Python
+    name="mod",
+    infer=NUMBER,
+    numpy=_int_mod,
+    sympy=lambda sp, x, y: sp.Mod(x, y),
+    partials=lambda m, out, x, y: (1, -m.floor(x / y)),
+    lower=Compose(_expand_mod),
+    domain=(Interval(-5.9, -5.1), Interval(1.6, 1.68)),
+)
+FLOORDIV = Elementwise(
+    name="floordiv",
+    infer=NUMBER,
+    numpy=_int_floordiv,
+    sympy=lambda sp, x, y: sp.floor(x / y),
+    partials=lambda m, out, x, y: (None, None),
+    lower=Compose(_expand_floordiv),
+    domain=(Interval(-5.9, -5.1), Interval(1.6, 1.68)),
+)
+
+
+# -- powers ---------------------------------------------------------------------------------------------------------
+def _infer_powi(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
+    (x,) = NUMBER(types, attrs)
+    if x.dtype.kind == "i" and attrs["exponent"] < 0:
+        raise TypeMismatch("Integers to negative integer powers are not allowed.")
+    return (x,)
+
+
+def _powi(x: Any, exponent: int) -> Any:
+    x = np.asarray(x)
+    return np.power(x, exponent) if x.dtype.kind == "i" else np.power(x, x.dtype.type(exponent))
+
+
+def _expand_powi(m: Any, x: Any, exponent: int) -> Any:
+    """By repeated squaring where that takes few multiplications; the C library's pow is exact for the rest."""
+    count = abs(exponent)
+    if x.dtype.kind == "f" and count > 4:  # each squaring doubles the relative error
+        return m.pow(x, float(exponent))
+    result, square = None, x
+    while count:
+        if count & 1:
+            result = square if result is None else result * square
+        count >>= 1
+        if count:
+            square = square * square
+    if result is None:
+        return m.select(m.eq(x, x), 1, 1)
+    return 1 / result if exponent < 0 else result
+
+
+POWI = Elementwise(  # attrs: exponent, an integer known when compiling
+    name="powi",
+    infer=_infer_powi,
+    numpy=_powi,
+    sympy=lambda sp, x, exponent: x**exponent,
+    partials=lambda m, out, x, exponent: (
+        None
+        if exponent == 0
+        else 1
+        if exponent == 1
+        else 2 * x
+        if exponent == 2
+        else exponent * m.powi(x, exponent=exponent - 1),
+    ),
+    lower=Compose(_expand_powi),
+    domain=(Interval(-2.5, -0.4),),
+    singular=True,
+    samples=tuple(((), {"exponent": n}) for n in (3, 2, 1, 0, -1, -2, 5, 7)),
+    edges=(Edge(at=(0.0,), value=0.0, partials=(0.0,), why="a cubic is flat at 0"),),
+)
+
+
+def _pow_partials(m: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """``y x**(y-1)`` and ``x**y log(x)``; x**0 does not move with x, nor 0**y (y > 0) with y."""
+    slope = m.select(m.eq(y, 0), m.like(x, 0), y * m.pow(x, y - 1))
+    positive_at_zero = m.logical_and(m.eq(x, 0), m.gt(y, 0))
+    growth = m.select(positive_at_zero, m.like(x, 0), out * m.log(x))
+    return slope, growth
+
+
+POW = Elementwise(
+    name="pow",
+    infer=FLOAT,
+    numpy=np.power,
+    sympy=lambda sp, x, y: x**y,
+    partials=_pow_partials,
+    lower=Libm("pow"),
+    domain=(POSITIVE, Interval(-2.5, 2.5)),
+    singular=True,
+    edges=(
+        Edge(at=(0.0, 2.0), value=0.0, partials=(0.0, 0.0), why="0**y is 0 for all y > 0"),
+        Edge(at=(0.0, 0.0), value=1.0, partials=(0.0, None), why="x**0 is 1 for all x"),
+        Edge(at=(0.0, 1.0), value=0.0, partials=(1.0, 0.0), why="x**1 is x"),
+        Edge(at=(0.0, 0.5), value=0.0, partials=(inf, 0.0), why="one-sided slope"),
+        Edge(at=(-2.0, 2.0), value=4.0, partials=(-4.0, nan), why="the exponent's partial is complex"),
+    ),
+)
+SQRT = Elementwise(
+    name="sqrt",
+    infer=FLOAT,
+    numpy=np.sqrt,
+    sympy=lambda sp, x: sp.sqrt(x),
+    partials=lambda m, out, x: (0.5 / out,),
+    lower=Intrinsic("llvm.sqrt"),
+    domain=(Interval(0.1, 9),),
+    singular=True,
+    edges=(Edge(at=(0.0,), value=0.0, partials=(inf,), why="one-sided slope"),),
+)
+CBRT = Elementwise(
+    name="cbrt",
+    infer=FLOAT,
+    numpy=np.cbrt,
+    sympy=lambda sp, x: sp.sign(x) * sp.Abs(x) ** sp.Rational(1, 3),
+    partials=lambda m, out, x: (1 / (3 * out * out),),
+    lower=Libm("cbrt"),
+    domain=(Interval(-9, -0.1),),
+    singular=True,
+    edges=(Edge(at=(0.0,), value=0.0, partials=(inf,), why="a vertical tangent"),),
+)
+HYPOT = Elementwise(
+    name="hypot",
+    infer=FLOAT,
+    numpy=np.hypot,
+    sympy=lambda sp, x, y: sp.sqrt(x**2 + y**2),
+    partials=lambda m, out, x, y: (
+        m.select(m.eq(out, 0), m.like(x, 0), x / out),
+        m.select(m.eq(out, 0), m.like(x, 0), y / out),
+    ),
+    lower=Libm("hypot"),
+    domain=(ANY, POSITIVE),
+    singular=True,
+    edges=(
+        Edge(at=(0.0, 0.0), value=0.0, partials=(0.0, 0.0), why="the subgradient of least norm"),
+        Edge(at=(3e200, 4e200), value=5e200, partials=(0.6, 0.8), why="no overflow"),
+    ),
+)
+
+
+# -- rounding and signs ---------------------------------------------------------------------------------------------
+def _sign(x: Any) -> Any:
+    return np.sign(x)
+
+
+def _expand_sign(m: Any, x: Any) -> Any:
+    one = m.select(m.gt(x, 0), 1, m.select(m.lt(x, 0), -1, 0))
+    return m.select(m.eq(x, x), one, x) if x.dtype.kind == "f" else one
+
+
+ABS = Elementwise(
+    name="abs",
+    infer=NUMBER,
+    numpy=np.abs,
+    sympy=lambda sp, x: sp.Abs(x),
+    partials=lambda m, out, x: (m.sign(x),),
+    lower=Compose(lambda m, x: m.float_abs(x) if x.dtype.kind == "f" else m.select(m.lt(x, 0), -x, x)),
+    domain=(Interval(-3, -0.1),),
+    edges=(Edge(at=(0.0,), value=0.0, partials=(0.0,), why="the middle of the slopes"),),
+)
+FLOAT_ABS = Elementwise(name="float_abs", infer=FLOAT, numpy=np.fabs, lower=Intrinsic("llvm.fabs"))
+SIGN = Elementwise(
+    name="sign",
+    infer=NUMBER,
+    numpy=_sign,
+    sympy=lambda sp, x: sp.sign(x),
+    partials=lambda m, out, x: (None,),
+    lower=Compose(_expand_sign),
+    domain=(Interval(-3, -0.1),),
+)
+COPYSIGN = Elementwise(
+    name="copysign",
+    infer=FLOAT,
+    numpy=np.copysign,
+    sympy=lambda sp, x, y: sp.Abs(x) * sp.sign(y),
+    partials=lambda m, out, x, y: (m.sign(x) * m.sign(out), None),
+    lower=Intrinsic("llvm.copysign"),
+    domain=(Interval(0.1, 3), Interval(-3, -0.1)),
+)
+FLOOR = Elementwise(
+    name="floor",
+    infer=FLOAT,
+    numpy=np.floor,
+    sympy=lambda sp, x: sp.floor(x),
+    partials=lambda m, out, x: (None,),
+    lower=Intrinsic("llvm.floor"),
+    domain=(Interval(1.1, 1.9),),
+)
+CEIL = Elementwise(
+    name="ceil",
+    infer=FLOAT,
+    numpy=np.ceil,
+    sympy=lambda sp, x: sp.ceiling(x),
+    partials=lambda m, out, x: (None,),
+    lower=Intrinsic("llvm.ceil"),
+    domain=(Interval(1.1, 1.9),),
+)
+RINT = Elementwise(  # half to even
+    name="rint",
+    infer=FLOAT,
+    numpy=np.rint,
+    sympy=lambda sp, x: sp.floor(x + sp.Rational(1, 2)),
+    partials=lambda m, out, x: (None,),
+    lower=Intrinsic("llvm.roundeven"),
+    domain=(Interval(1.6, 2.4),),
+)
+TRUNC = Elementwise(
+    name="trunc",
+    infer=FLOAT,
+    numpy=np.trunc,
+    sympy=lambda sp, x: sp.sign(x) * sp.floor(sp.Abs(x)),
+    partials=lambda m, out, x: (None,),
+    lower=Intrinsic("llvm.trunc"),
+    domain=(Interval(-1.9, -1.1),),
+)
+
+
+# -- choice ---------------------------------------------------------------------------------------------------------
 def _infer_select(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
     condition, yes, no = types
     if condition != yes.of(bool_) or yes != no:
@@ -88,69 +406,70 @@ SELECT = Elementwise(  # its cotangent is split by the adjoint pass, which makes
 )
 
 
-def _guarded_product(ct: Any, partial: Any, *inputs: Any) -> Any:
-    with np.errstate(invalid="ignore", over="ignore"):
-        product = ct * partial
-    return np.where((np.asarray(ct) == 0) & ~np.any([np.isnan(i) for i in inputs], axis=0), ct, product)
+def _choice_partials(m: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """1 for the operand that was taken, 1/2 each at a tie; NaN where an operand is NaN, since then neither was."""
+    half, one, zero = m.like(x, 0.5), m.like(x, 1), m.like(x, 0)
+    tie, x_wins, y_wins = m.eq(x, y), m.eq(out, x), m.eq(out, y)
+    lost = m.like(x, nan)
+    return (
+        m.select(tie, half, m.select(x_wins, one, m.select(y_wins, zero, lost))),
+        m.select(tie, half, m.select(y_wins, one, m.select(x_wins, zero, lost))),
+    )
 
 
-GUARDED_MUL = Elementwise(
-    # cotangent * partial, except that a cotangent of exactly zero stays zero unless an input is NaN
-    name="guarded_mul",
-    infer=FLOAT,
-    numpy=_guarded_product,
-    sympy=lambda sp, ct, partial, *inputs: ct * partial,
-    partials=lambda m, out, ct, partial, *inputs: (partial, ct, *(None for _ in inputs)),
-    domain=(ANY, ANY, ANY),
-    singular=True,
-)
+def _present_partials(m: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """Like ``_choice_partials``, but a NaN operand loses to a number."""
+    half, one, zero = m.like(x, 0.5), m.like(x, 1), m.like(x, 0)
+    tie = m.eq(x, y)
+    return m.select(tie, half, m.select(m.eq(out, x), one, zero)), m.select(tie, half, m.select(m.eq(out, y), one, zero))
 
-SIN = Elementwise(
-    name="sin",
-    infer=FLOAT,
-    numpy=np.sin,
-    sympy=lambda sp, x: sp.sin(x),
-    partials=lambda m, out, x: (m.cos(x),),
-    lower=Libm("sin"),
-    domain=(ANY,),
-)
-COS = Elementwise(
-    name="cos",
-    infer=FLOAT,
-    numpy=np.cos,
-    sympy=lambda sp, x: sp.cos(x),
-    partials=lambda m, out, x: (-m.sin(x),),
-    lower=Libm("cos"),
-    domain=(ANY,),
-)
-EXP = Elementwise(
-    name="exp",
-    infer=FLOAT,
-    numpy=np.exp,
-    sympy=lambda sp, x: sp.exp(x),
-    partials=lambda m, out, x: (out,),
-    lower=Libm("exp"),
-    domain=(ANY,),
-    singular=True,
-)
-SQRT = Elementwise(
-    name="sqrt",
-    infer=FLOAT,
-    numpy=np.sqrt,
-    sympy=lambda sp, x: sp.sqrt(x),
-    partials=lambda m, out, x: (0.5 / out,),
-    lower=Intrinsic("llvm.sqrt"),
-    domain=(Interval(0.1, 9),),
-    singular=True,
-)
-SQUARE = Elementwise(
-    name="square",
+
+_TIE = (Edge(at=(2.0, 2.0), value=2.0, partials=(0.5, 0.5), why="half to each at a tie"),)
+_APART = (Interval(-3, -0.1), Interval(0.1, 3))
+MAXIMUM = Elementwise(
+    name="maximum",
     infer=NUMBER,
-    numpy=np.square,
-    sympy=lambda sp, x: x**2,
-    partials=lambda m, out, x: (2 * x,),
-    domain=(ANY,),
+    numpy=np.maximum,
+    sympy=lambda sp, x, y: sp.Max(x, y),
+    partials=_choice_partials,
+    lower=Compose(lambda m, x, y: m.float_maximum(x, y) if x.dtype.kind == "f" else m.select(m.gt(x, y), x, y)),
+    domain=_APART,
+    edges=_TIE,
 )
+MINIMUM = Elementwise(
+    name="minimum",
+    infer=NUMBER,
+    numpy=np.minimum,
+    sympy=lambda sp, x, y: sp.Min(x, y),
+    partials=_choice_partials,
+    lower=Compose(lambda m, x, y: m.float_minimum(x, y) if x.dtype.kind == "f" else m.select(m.lt(x, y), x, y)),
+    domain=_APART,
+    edges=_TIE,
+)
+FLOAT_MAXIMUM = Elementwise(name="float_maximum", infer=FLOAT, numpy=np.maximum, lower=Intrinsic("llvm.maximum"))
+FLOAT_MINIMUM = Elementwise(name="float_minimum", infer=FLOAT, numpy=np.minimum, lower=Intrinsic("llvm.minimum"))
+FMAX = Elementwise(
+    name="fmax",
+    infer=FLOAT,
+    numpy=np.fmax,
+    sympy=lambda sp, x, y: sp.Max(x, y),
+    partials=_present_partials,
+    lower=Intrinsic("llvm.maxnum"),
+    domain=_APART,
+    edges=(*_TIE, Edge(at=(nan, 2.0), value=2.0, partials=(0.0, 1.0), why="NaN is missing data here")),
+)
+FMIN = Elementwise(
+    name="fmin",
+    infer=FLOAT,
+    numpy=np.fmin,
+    sympy=lambda sp, x, y: sp.Min(x, y),
+    partials=_present_partials,
+    lower=Intrinsic("llvm.minnum"),
+    domain=_APART,
+    edges=(*_TIE, Edge(at=(nan, 2.0), value=2.0, partials=(0.0, 1.0), why="NaN is missing data here")),
+)
+
+# -- comparison -----------------------------------------------------------------------------------------------------
 EQ = Elementwise(
     name="eq",
     infer=truth("fib"),
@@ -158,17 +477,87 @@ EQ = Elementwise(
     sympy=lambda sp, x, y: sp.Eq(x, y),
     lower=Machine(f="fcmp oeq", i="icmp eq", b="icmp eq"),
 )
-LT = Elementwise(
-    name="lt", infer=truth("fi"), numpy=np.less, sympy=lambda sp, x, y: x < y, lower=Machine(f="fcmp olt", i="icmp slt")
+NE = Elementwise(
+    name="ne",
+    infer=truth("fib"),
+    numpy=np.not_equal,
+    sympy=lambda sp, x, y: sp.Ne(x, y),
+    lower=Machine(f="fcmp une", i="icmp ne", b="icmp ne"),
 )
-ISFINITE = Elementwise(name="isfinite", infer=truth("f"), numpy=np.isfinite)
+LT = Elementwise(
+    name="lt",
+    infer=truth("fi"),
+    numpy=np.less,
+    sympy=lambda sp, x, y: sp.Lt(x, y),
+    lower=Machine(f="fcmp olt", i="icmp slt"),
+)
+LE = Elementwise(
+    name="le",
+    infer=truth("fi"),
+    numpy=np.less_equal,
+    sympy=lambda sp, x, y: sp.Le(x, y),
+    lower=Machine(f="fcmp ole", i="icmp sle"),
+)
+GT = Elementwise(
+    name="gt",
+    infer=truth("fi"),
+    numpy=np.greater,
+    sympy=lambda sp, x, y: sp.Gt(x, y),
+    lower=Machine(f="fcmp ogt", i="icmp sgt"),
+)
+GE = Elementwise(
+    name="ge",
+    infer=truth("fi"),
+    numpy=np.greater_equal,
+    sympy=lambda sp, x, y: sp.Ge(x, y),
+    lower=Machine(f="fcmp oge", i="icmp sge"),
+)
+ISNAN = Elementwise(
+    name="isnan",
+    infer=truth("f"),
+    numpy=np.isnan,
+    sympy=lambda sp, x: sp.false,
+    lower=Compose(lambda m, x: m.ne(x, x)),
+)
+ISINF = Elementwise(
+    name="isinf",
+    infer=truth("f"),
+    numpy=np.isinf,
+    sympy=lambda sp, x: sp.false,
+    lower=Compose(lambda m, x: m.eq(m.float_abs(x), inf)),
+)
+ISFINITE = Elementwise(
+    name="isfinite",
+    infer=truth("f"),
+    numpy=np.isfinite,
+    sympy=lambda sp, x: sp.true,
+    lower=Compose(lambda m, x: m.lt(m.float_abs(x), inf)),
+)
+
+# -- logic ----------------------------------------------------------------------------------------------------------
+LOGICAL_AND = Elementwise(
+    name="logical_and",
+    infer=only("b"),
+    numpy=np.logical_and,
+    sympy=lambda sp, x, y: sp.And(x, y),
+    lower=Machine(b="and"),
+)
 LOGICAL_OR = Elementwise(
     name="logical_or", infer=only("b"), numpy=np.logical_or, sympy=lambda sp, x, y: sp.Or(x, y), lower=Machine(b="or")
+)
+LOGICAL_XOR = Elementwise(
+    name="logical_xor", infer=only("b"), numpy=np.logical_xor, sympy=lambda sp, x, y: sp.Xor(x, y), lower=Machine(b="xor")
 )
 LOGICAL_NOT = Elementwise(
     name="logical_not", infer=only("b"), numpy=np.logical_not, sympy=lambda sp, x: sp.Not(x), lower=Machine(b="xor true,")
 )
 
 OPS = table(
-    ADD, SUB, MUL, DIV, NEG, SELECT, GUARDED_MUL, SIN, COS, EXP, SQRT, SQUARE, EQ, LT, ISFINITE, LOGICAL_OR, LOGICAL_NOT
+    *(ADD, SUB, MUL, DIV, NEG, SQUARE, GUARDED_MUL),
+    *(FMOD, MOD, FLOORDIV, LIBM_FMOD, INT_REM, INT_DIV),
+    *(POWI, POW, SQRT, CBRT, HYPOT),
+    *(ABS, FLOAT_ABS, SIGN, COPYSIGN, FLOOR, CEIL, RINT, TRUNC),
+    *(SELECT, MAXIMUM, MINIMUM, FLOAT_MAXIMUM, FLOAT_MINIMUM, FMAX, FMIN),
+    *(EQ, NE, LT, LE, GT, GE, ISNAN, ISINF, ISFINITE),
+    *(LOGICAL_AND, LOGICAL_OR, LOGICAL_XOR, LOGICAL_NOT),
 )
