@@ -258,6 +258,10 @@ class Namespace:
     def __init__(self, scalars: Scalars):
         self._scalars = scalars
 
+    def like(self, x: Expression, number: Any) -> Expression:
+        """A constant of the type of ``x``, where no other operand gives a number its type."""
+        return Expression(self._scalars, self._scalars.const(number, x.dtype))
+
     def convert(self, x: Expression, dtype: str) -> Expression:
         return Expression(self._scalars, convert(self._scalars, x.node, DTYPES[dtype]))
 

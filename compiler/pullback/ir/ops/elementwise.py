@@ -220,7 +220,7 @@ def _expand_powi(m: Any, x: Any, exponent: int) -> Any:
         if count:
             square = square * square
     if result is None:
-        return m.select(m.eq(x, x), 1, 1)
+        return m.like(x, 1)
     return 1 / result if exponent < 0 else result
 
 
@@ -318,7 +318,7 @@ def _sign(x: Any) -> Any:
 
 
 def _expand_sign(m: Any, x: Any) -> Any:
-    one = m.select(m.gt(x, 0), 1, m.select(m.lt(x, 0), -1, 0))
+    one = m.select(m.gt(x, 0), m.like(x, 1), m.select(m.lt(x, 0), m.like(x, -1), m.like(x, 0)))
     return m.select(m.eq(x, x), one, x) if x.dtype.kind == "f" else one
 
 
