@@ -1,0 +1,406 @@
+"""Evaluating a program over traced arrays: the same operators and functions as the NumPy frontend's, so the same IR.
+
+A tree is evaluated by iteration with a stack of values, so that no expression that was accepted can exhaust Python's stack.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pullback.errors import PullbackError
+from pullback.frontends.array import Array
+from pullback.frontends.expression_names import CONSTANTS, ELEMENT_TYPES, MODULE_CONSTANTS, functions
+from pullback.frontends.expression_reader import Program, module_path, without_doc
+from pullback.frontends.expression_source import clipped, suggestion
+from pullback.frontends.library import call
+from pullback.frontends.promote import wrap
+from pullback.frontends.sizes import Length, of_size
+from pullback.frontends.trace import Trace
+from pullback.ir.dims import Size
+
+MAX_STEPS = 100_000  # nodes evaluated, those of helpers at every call; each makes an instruction or so
+MAX_CALLS = 40  # helpers that call each other; Python's own stack is used for these
+COUNTING = frozenset(  # functions that take lengths
+    (
+        "arange", "linspace", "logspace", "geomspace", "zeros", "ones", "empty", "full", "eye", "identity", "tri", "indices",
+        "tile", "repeat", "broadcast_to", "pad",
+    )
+)  # fmt: skip
+MAX_LENGTH = 10_000_000  # of what a literal count makes: arange(10**12) would fill the memory while compiling
+_NUMBERS = (bool, int, float, np.generic)
+
+_BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.MatMult: operator.matmul,
+    ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
+}  # fmt: skip
+_IN_PLACE: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.iadd, ast.Sub: operator.isub, ast.Mult: operator.imul, ast.Div: operator.itruediv,
+    ast.FloorDiv: operator.ifloordiv, ast.Mod: operator.imod, ast.Pow: operator.ipow, ast.MatMult: operator.imatmul,
+    ast.BitAnd: operator.iand, ast.BitOr: operator.ior,
+}  # fmt: skip
+_COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne,
+}  # fmt: skip
+_UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert, ast.Not: operator.not_,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Scope:
+    """Variables by name; a helper sees those of the file behind its own."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    outer: Scope | None = None
+
+    def find(self, name: str) -> Any:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        return None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values or (self.outer is not None and name in self.outer)
+
+
+class Evaluator:
+    """One trace of a program. ``sizes``: what the size names are in the trace."""
+
+    def __init__(self, program: Program, trace: Trace, sizes: Mapping[str, Size]):
+        self.program = program
+        self.source = program.source
+        self.trace = trace
+        self.sizes = sizes
+        self.steps = 0
+        self.active: list[str] = []  # helpers being evaluated
+        self.defined: set[str] = set()
+        self.named: dict[str, Array] = {}
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+    def run(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
+        """Do the statements; the value that is returned."""
+        for stmt in body:
+            if isinstance(stmt, ast.Return):
+                assert stmt.value is not None
+                return self.evaluate(stmt.value, scope)
+            if isinstance(stmt, ast.FunctionDef):
+                self.defined.add(stmt.name)
+            elif isinstance(stmt, ast.Assign):
+                value = self.evaluate(stmt.value, scope)
+                for target in stmt.targets:
+                    self.assign(target, value, scope)
+            elif isinstance(stmt, ast.AugAssign):
+                self.augment(stmt, scope)
+        raise AssertionError("the reader ensures a return")
+
+    def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
+        if isinstance(target, ast.Name):
+            if isinstance(value, str) or value is None:
+                raise self.source.error(target, "only numbers and arrays can be given a name")
+            scope.values[target.id] = value
+            if scope.outer is None:
+                self.name(target.id, value)
+        elif isinstance(target, ast.Subscript):
+            base, index = self.evaluate(target.value, scope), self.evaluate(target.slice, scope)
+            if not isinstance(base, Array):
+                raise self.source.error(target, "only elements of arrays can be assigned to")
+            self.guarded(target, operator.setitem, base, index, value)
+        else:
+            assert isinstance(target, (ast.Tuple, ast.List))
+            parts = self.guarded(target, list, value) if isinstance(value, (tuple, list, Array)) else None
+            if parts is None or len(parts) != len(target.elts):
+                have = "one value" if parts is None else f"{len(parts)} values"
+                raise self.source.error(target, f"{len(target.elts)} names for {have}")
+            for part, item in zip(target.elts, parts, strict=True):
+                self.assign(part, item, scope)
+
+    def augment(self, stmt: ast.AugAssign, scope: Scope) -> None:
+        function = _IN_PLACE[type(stmt.op)]
+        amount = self.evaluate(stmt.value, scope)
+        if isinstance(stmt.target, ast.Name):
+            self.trace.loc = self.source.loc(stmt.target)
+            old = self.variable(stmt.target, scope)
+            self.operands(stmt, (old, amount))
+            self.assign(stmt.target, self.guarded(stmt, function, old, amount), scope)
+            return
+        assert isinstance(stmt.target, ast.Subscript)
+        base, index = self.evaluate(stmt.target.value, scope), self.evaluate(stmt.target.slice, scope)
+        if not isinstance(base, Array):
+            raise self.source.error(stmt.target, "only elements of arrays can be assigned to")
+        old = self.guarded(stmt, operator.getitem, base, index)
+        self.guarded(stmt, operator.setitem, base, index, self.guarded(stmt, function, old, amount))
+
+    def name(self, name: str, value: Any) -> None:
+        """Enter an assigned value into the table of named intermediates; constants and inputs have no place there."""
+        if isinstance(value, Array) and value.pending_constant() is None and value.value not in self.trace.params:
+            self.named[name] = value
+        else:
+            self.named.pop(name, None)
+
+    # -- expressions --------------------------------------------------------------------------------------------------
+    def evaluate(self, root: ast.expr, scope: Scope) -> Any:
+        """The value of an expression: a traced array, a number, a length, or a tuple, list or dict of them."""
+        values: list[Any] = []
+        pending: list[tuple[ast.expr, int]] = [(root, -1)]  # a node, and how many of the last values are its operands
+        while pending:
+            node, count = pending.pop()
+            if count < 0 and isinstance(node, ast.IfExp):
+                pending += [(node, 1), (node.test, -1)]
+            elif count < 0:
+                operands = self.operands_of(node, scope)
+                pending.append((node, len(operands)))
+                pending.extend((part, -1) for part in reversed(operands))
+            elif isinstance(node, ast.IfExp):
+                chosen = node.body if self.decide(node, values.pop()) else node.orelse
+                pending.append((chosen, -1))
+            else:
+                self.step(node)
+                parts = values[len(values) - count :]
+                del values[len(values) - count :]
+                values.append(self.visit(node, parts, scope))
+        return values[0]
+
+    def step(self, node: ast.expr) -> None:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise self.source.error(
+                node, f"the file takes more than {MAX_STEPS:,} steps to evaluate", "use whole arrays instead"
+            )
+        self.trace.loc = self.source.loc(node)
+
+    def decide(self, node: ast.IfExp, condition: Any) -> bool:
+        if isinstance(condition, Array) and condition.known is None:
+            raise self.source.error(
+                node,
+                "the condition depends on values that are known only when the function runs",
+                "write where(condition, a, b)",
+            )
+        return bool(self.guarded(node, bool, condition))
+
+    def operands_of(self, node: ast.expr, scope: Scope) -> list[ast.expr]:
+        """The parts that are evaluated before the node, in Python's order."""
+        match node:
+            case ast.UnaryOp(operand=operand):
+                return [operand]
+            case ast.BinOp(left=left, right=right):
+                return [left, right]
+            case ast.BoolOp(values=values):
+                return values
+            case ast.Compare(left=left, comparators=comparators):
+                return [left, *comparators]
+            case ast.Call(func=func, args=args, keywords=keywords):
+                method = [func.value] if isinstance(func, ast.Attribute) and module_path(func, scope) is None else []
+                return [*method, *args, *(k.value for k in keywords)]
+            case ast.Attribute(value=value):
+                return [value] if module_path(node, scope) is None else []
+            case ast.Subscript(value=value, slice=index):
+                return [value, index]
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                return [part for part in (lower, upper, step) if part is not None]
+            case ast.Tuple(elts=elts) | ast.List(elts=elts):
+                return elts
+            case ast.Dict(values=values):
+                return values
+        return []
+
+    def visit(self, node: ast.expr, parts: list[Any], scope: Scope) -> Any:
+        """The value of a node whose parts are known."""
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name():
+                return self.variable(node, scope)
+            case ast.UnaryOp(op=op):
+                self.operands(node, parts)
+                if isinstance(op, ast.Not) and isinstance(parts[0], Array) and parts[0].known is None:
+                    raise self.source.error(
+                        node, "'not' takes a condition that is known before the function runs", "write ~(a)"
+                    )
+                return self.guarded(node, _UNARY[type(op)], *parts)
+            case ast.BinOp(op=op):
+                self.operands(node, parts)
+                return self.binary(node, op, *parts)
+            case ast.BoolOp(op=op):
+                self.operands(node, parts)
+                return self.logic(node, op, parts)
+            case ast.Compare(ops=ops):
+                self.operands(node, parts)
+                return self.compare(node, ops, parts)
+            case ast.Call():
+                return self.call(node, parts, scope)
+            case ast.Attribute(attr=attr):
+                return self.attribute(node, attr, parts, scope)
+            case ast.Subscript():
+                return self.subscript(node, *parts)
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                supply = iter(parts)
+                return slice(*(None if part is None else next(supply) for part in (lower, upper, step)))
+            case ast.Tuple():
+                return tuple(parts)
+            case ast.List():
+                return parts
+            case ast.Dict(keys=keys):
+                return {key.value: part for key, part in zip(keys, parts, strict=True)}  # type: ignore[union-attr]  # the reader checked the keys
+        raise self.source.error(node, f"{type(node).__name__} is not supported in an expression file")
+
+    def variable(self, node: ast.Name, scope: Scope) -> Any:
+        name = node.id
+        found = scope.find(name)
+        if found is not None:
+            return found
+        if name in self.sizes:
+            return of_size(self.trace, self.trace.canonical(self.sizes[name]))
+        if name in CONSTANTS:
+            return CONSTANTS[name]
+        if name in ELEMENT_TYPES:
+            return ELEMENT_TYPES[name]
+        raise self.source.error(node, f"{clipped(name)} is used before it has a value", "move the line that assigns it up")
+
+    def operands(self, node: ast.AST, parts: Sequence[Any]) -> None:
+        """Only numbers and arrays are computed with; NumPy takes a list where the other operand is an array."""
+        arrays = any(isinstance(p, Array) for p in parts)
+        for part in parts:
+            if not isinstance(part, (Array, Length, *_NUMBERS)) and not (arrays and isinstance(part, (list, tuple))):
+                kind = type(part).__name__
+                raise self.source.error(node, f"a {kind} is not a number or an array", "make arrays of lists: array([1, 2])")
+
+    def binary(self, node: ast.expr, op: ast.operator, left: Any, right: Any) -> Any:
+        if isinstance(op, ast.Pow) and type(left) is int and type(right) is int and left.bit_length() * max(right, 0) > 2048:
+            raise self.source.error(node, "the number is too large for a float")
+        if type(left) is bool and type(right) is bool and isinstance(op, (ast.BitAnd, ast.BitOr)):
+            return _BINARY[type(op)](left, right)
+        result = self.guarded(node, _BINARY[type(op)], left, right)
+        if type(result) is int and result.bit_length() > 1023:
+            raise self.source.error(node, "the number is too large for a float")
+        if isinstance(result, complex):
+            raise self.source.error(node, "the result is complex; only real numbers are supported")
+        return result
+
+    def logic(self, node: ast.BoolOp, op: ast.boolop, parts: list[Any]) -> Any:
+        word, sign = ("and", "&") if isinstance(op, ast.And) else ("or", "|")
+        if any(isinstance(p, Array) and p.known is None for p in parts):
+            raise self.source.error(
+                node, f"'{word}' takes conditions that are known before the function runs", f"write (a) {sign} (b)"
+            )
+        truths = [bool(p) for p in parts]
+        return all(truths) if word == "and" else any(truths)
+
+    def compare(self, node: ast.Compare, ops: Sequence[ast.cmpop], parts: list[Any]) -> Any:
+        pairs = zip(ops, parts, parts[1:], strict=False)
+        results = [self.guarded(node, _COMPARE[type(op)], a, b) for op, a, b in pairs]
+        if len(results) == 1:
+            return results[0]
+        if any(isinstance(r, Array) and r.known is None for r in results):
+            raise self.source.error(node, "a chain of comparisons of arrays has no meaning in NumPy", "write (a < x) & (x < b)")
+        return all(bool(r) for r in results)
+
+    def attribute(self, node: ast.Attribute, attr: str, parts: list[Any], scope: Scope) -> Any:
+        path = module_path(node, scope)
+        if path is not None:
+            last = path.partition(".")[2]
+            return MODULE_CONSTANTS[last] if last in MODULE_CONSTANTS else ELEMENT_TYPES[last]
+        return self.guarded(node, getattr, self.array(node, parts[0]), attr)
+
+    def array(self, node: ast.expr, value: Any) -> Array:
+        if not isinstance(value, (Array, Length, *_NUMBERS)):
+            raise self.source.error(
+                node, f"a {type(value).__name__} has no attributes here", "make arrays of lists: array([1, 2])"
+            )
+        return wrap(value)
+
+    def subscript(self, node: ast.Subscript, value: Any, index: Any) -> Any:
+        if not isinstance(value, (Array, tuple, list, np.generic)):
+            raise self.source.error(node, f"a {type(value).__name__} has no elements")
+        if isinstance(value, (tuple, list)) and isinstance(index, Array) and index.known is not None:
+            index = int(index)
+        return self.guarded(node, operator.getitem, value, index)
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+    def call(self, node: ast.Call, parts: list[Any], scope: Scope) -> Any:
+        func = node.func
+        path = func.id if isinstance(func, ast.Name) else module_path(func, scope)
+        first = 0 if path is not None else 1
+        args = parts[first : first + len(node.args)]
+        kwargs = {str(k.arg): value for k, value in zip(node.keywords, parts[first + len(node.args) :], strict=True)}
+        if path in self.program.helpers:
+            assert path is not None
+            return self.helper(node, self.program.helpers[path], args, kwargs, scope)
+        if path is None:
+            assert isinstance(func, ast.Attribute)
+            return self.guarded(node, getattr(self.array(func, parts[0]), func.attr), *args, **kwargs)
+        self.lengths(node, [*args, *kwargs.values()])
+        return self.guarded(node, call, functions()[path], args, kwargs)
+
+    def lengths(self, node: ast.Call, args: list[Any]) -> None:
+        """Refuse counts with which compiling alone would fill the memory."""
+        for arg in args:
+            for number in arg if isinstance(arg, (tuple, list)) else (arg,):
+                if type(number) is int and abs(number) > MAX_LENGTH and len(args) < 4 and self.counts(node):
+                    raise self.source.error(
+                        node, f"{number} elements are too many; at most {MAX_LENGTH:,} can be written as a number"
+                    )
+
+    def counts(self, node: ast.Call) -> bool:
+        name = (
+            node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        )
+        return name in COUNTING
+
+    def helper(self, node: ast.Call, helper: ast.FunctionDef, args: list[Any], kwargs: Mapping[Any, Any], scope: Scope) -> Any:
+        """A call of a function of the file: its body, here and now."""
+        name = helper.name
+        if name not in self.defined:
+            raise self.source.error(node, f"{clipped(name)} is called before its definition", "move the def up")
+        if name in self.active:
+            raise self.source.error(node, f"{clipped(name)} calls itself; recursion is not supported", "write it out")
+        if len(self.active) >= MAX_CALLS:
+            raise self.source.error(node, f"functions call each other more than {MAX_CALLS} deep")
+        bound = self.bind(node, helper, args, kwargs)
+        outermost = scope
+        while outermost.outer is not None:
+            outermost = outermost.outer
+        self.active.append(name)
+        try:
+            return self.run(without_doc(helper), Scope(bound, outermost))
+        finally:
+            self.active.pop()
+
+    def bind(self, node: ast.Call, helper: ast.FunctionDef, args: list[Any], kwargs: Mapping[Any, Any]) -> dict[str, Any]:
+        names = [a.arg for a in helper.args.args]
+        signature = f"{helper.name}({', '.join(names)})"
+        if len(args) > len(names):
+            raise self.source.error(node, f"{signature} takes {len(names)} arguments, got {len(args)}")
+        bound = dict(zip(names, args, strict=False))
+        for key, value in kwargs.items():
+            if key not in names:
+                raise self.source.error(node, f"{signature} has no argument {clipped(key)}", suggestion(key, names))
+            if key in bound:
+                raise self.source.error(node, f"{signature} got {key} twice")
+            bound[key] = value
+        defaults = helper.args.defaults
+        for name, default in zip(names[len(names) - len(defaults) :], defaults, strict=True):
+            bound.setdefault(name, ast.literal_eval(default))
+        missing = [n for n in names if n not in bound]
+        if missing:
+            raise self.source.error(node, f"{signature} needs {', '.join(missing)} too")
+        return bound
+
+    def guarded(self, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Do something for a node; what the library or Python refuse is reported at its place."""
+        self.trace.loc = self.source.loc(node)
+        try:
+            return function(*args, **kwargs)
+        except PullbackError:
+            raise
+        except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+            raise self.source.error(node, str(error) or type(error).__name__) from None
