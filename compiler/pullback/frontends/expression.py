@@ -83,7 +83,19 @@ class ExpressionFrontend:
         return wrap(leaf, "the output")
 
     @staticmethod
-    def inline(text: str, given: Mapping[str, Type | None] | None = None) -> ExpressionFrontend:
+    def load(path: str | Path) -> ExpressionFrontend:
+        """The program of a file. ExpressionError if it is wrong, OSError if it cannot be read."""
+        return ExpressionFrontend(read(Source.read(path)), _identifier(Path(path).stem))
+
+    @staticmethod
+    def parse(text: str, name: str = INLINE) -> ExpressionFrontend:
+        """The program of a text in the form of an expression file; ``name`` stands for the file in messages."""
+        source = Source.of(text, name)
+        source.remember()
+        return ExpressionFrontend(read(source), _identifier(Path(name).stem.strip("<>")))
+
+
+def inline(text: str, given: Mapping[str, Type | None] | None = None) -> ExpressionFrontend:
     """An expression such as ``x**2*sin(y)``. Unknown names are its inputs, in order of appearance: real numbers, or of the
     types in ``given`` (None: whatever the call passes). A constant such as ``e`` is an input only if it is given."""
     given = given or {}

@@ -37,8 +37,8 @@ SHORT: Mapping[str, str] = {
 }  # fmt: skip
 METHODS = frozenset(
     (
-        "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot", "flatten",
-        "max", "mean", "min", "prod", "ptp", "ravel", "repeat", "reshape", "round", "searchsorted", "squeeze", "std", "sum",
+        "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot",
+        "flatten", "max", "mean", "min", "prod", "ptp", "ravel", "repeat", "reshape", "round", "searchsorted", "squeeze", "std", "sum",
         "swapaxes", "take", "trace", "transpose", "var",
     )
 )  # fmt: skip
