@@ -1,6 +1,7 @@
 """Arguments and outputs as trees of leaves, and what of a leaf decides which specialization serves it.
 
-Containers are tuples, lists, dicts (in insertion order), named tuples, dataclasses and None; everything else is a leaf.
+Containers are tuples, lists, dicts (in insertion order), named tuples, dataclasses and None; everything else is a leaf, and so
+is a dataclass with ``pullback_leaf`` set, such as the compiler's own types.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
         return Structure("list", None, tuple(_flatten(child, leaves) for child in tree))
     if isinstance(tree, dict):
         return Structure("dict", tuple(tree), tuple(_flatten(child, leaves) for child in tree.values()))
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type) and not getattr(kind, "pullback_leaf", False):
         fields = (getattr(tree, field.name) for field in dataclasses.fields(tree))
         return Structure("dataclass", kind, tuple(_flatten(child, leaves) for child in fields))
     leaves.append(tree)

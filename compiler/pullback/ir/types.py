@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -54,6 +54,8 @@ FROM_NUMPY: Mapping[np.dtype[Any], DType] = {t.numpy: t for t in DTYPES.values()
 @dataclass(frozen=True, slots=True)
 class Type:
     """An array of ``dtype`` with ``shape``; rank 0 is a scalar."""
+
+    pullback_leaf: ClassVar[bool] = True  # in a tree of arguments it stands for an array
 
     dtype: DType
     shape: Shape = ()
