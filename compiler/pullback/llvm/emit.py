@@ -359,7 +359,8 @@ class _Body:
         if isinstance(lower, Libm):
             return f.let(self.math.call(lower.name, kind, args))
         if isinstance(lower, Intrinsic):
-            return f.let(self.math.intrinsic(lower.name, TYPES[dtype.name], args, [TYPES[k.name] for k in kinds]))
+            name = lower.integer if dtype.kind == "i" else lower.name
+            return f.let(self.math.intrinsic(name, TYPES[dtype.name], args, [TYPES[k.name] for k in kinds]))
         assert isinstance(lower, Machine)
         spec = getattr(lower, kinds[-1].kind)
         if not spec:

@@ -32,9 +32,11 @@ class TypeMismatch(ValueError):
 # -- lowering: how the loop level makes an element of the result ---------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """An LLVM intrinsic, overloaded on the element type: ``llvm.sqrt`` becomes ``llvm.sqrt.f64``."""
+    """An LLVM intrinsic, overloaded on the element type: ``llvm.sqrt`` becomes ``llvm.sqrt.f64``; ``integer`` is that for
+    i64."""
 
     name: str
+    integer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

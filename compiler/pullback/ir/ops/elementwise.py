@@ -432,7 +432,7 @@ MAXIMUM = Elementwise(
     numpy=np.maximum,
     sympy=lambda sp, x, y: sp.Max(x, y),
     partials=_choice_partials,
-    lower=Compose(lambda m, x, y: m.float_maximum(x, y) if x.dtype.kind == "f" else m.select(m.gt(x, y), x, y)),
+    lower=Intrinsic("llvm.maximum", integer="llvm.smax"),
     domain=_APART,
     edges=_TIE,
 )
@@ -442,12 +442,10 @@ MINIMUM = Elementwise(
     numpy=np.minimum,
     sympy=lambda sp, x, y: sp.Min(x, y),
     partials=_choice_partials,
-    lower=Compose(lambda m, x, y: m.float_minimum(x, y) if x.dtype.kind == "f" else m.select(m.lt(x, y), x, y)),
+    lower=Intrinsic("llvm.minimum", integer="llvm.smin"),
     domain=_APART,
     edges=_TIE,
 )
-FLOAT_MAXIMUM = Elementwise(name="float_maximum", infer=FLOAT, numpy=np.maximum, lower=Intrinsic("llvm.maximum"))
-FLOAT_MINIMUM = Elementwise(name="float_minimum", infer=FLOAT, numpy=np.minimum, lower=Intrinsic("llvm.minimum"))
 FMAX = Elementwise(
     name="fmax",
     infer=FLOAT,
@@ -557,7 +555,7 @@ OPS = table(
     *(FMOD, MOD, FLOORDIV, LIBM_FMOD, INT_REM, INT_DIV),
     *(POWI, POW, SQRT, CBRT, HYPOT),
     *(ABS, FLOAT_ABS, SIGN, COPYSIGN, FLOOR, CEIL, RINT, TRUNC),
-    *(SELECT, MAXIMUM, MINIMUM, FLOAT_MAXIMUM, FLOAT_MINIMUM, FMAX, FMIN),
+    *(SELECT, MAXIMUM, MINIMUM, FMAX, FMIN),
     *(EQ, NE, LT, LE, GT, GE, ISNAN, ISINF, ISFINITE),
     *(LOGICAL_AND, LOGICAL_OR, LOGICAL_XOR, LOGICAL_NOT),
 )
