@@ -55,9 +55,10 @@ def contains_traced(x: Any) -> bool:
 class Session:
     """One trace of a Python function: its captures, and the functions that were entered."""
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace, root: Any = None):
         self.trace = trace
         self.captures = Captures(trace)
+        self.root = root
         self.entered: dict[int, tuple[Any, Callable[..., Any]]] = {}
 
     # -- functions --------------------------------------------------------------------------------------------------
@@ -68,6 +69,9 @@ class Session:
             hooks = Hooks(self, function)
             made = rewritten(function, hooks) or hooks.copied()
             name = path or function.__name__
+            if function is self.root:  # whose arguments are all given
+                self.entered[id(function)] = (function, made)
+                return made
             if function.__defaults__ is not None:
                 made.__defaults__ = tuple(
                     self.captures(v, f"default {k} of {name}", functools.partial(_default, function, k))
@@ -154,7 +158,7 @@ class Session:
             return self.enter(x)
         if isinstance(x, types.MethodType) and self.enterable(x.__func__):
             return functools.partial(self.enter(x.__func__), x.__self__)
-        if library.name_of(x) is not None:
+        if not isinstance(x, type) and library.name_of(x) is not None:
             return functools.partial(_library_call, x)
         return x
 

@@ -48,7 +48,7 @@ class PythonFrontend:
     def trace(self, arguments: Sequence[Any]) -> Traced:
         trace = Trace(self.name)
         with trace:
-            session = Session(trace)
+            session = Session(trace, self.function)
             values = [plant(trace, tree, p.name) for p, tree in zip(self._parameters, arguments, strict=True)]
             kinds = [p.kind for p in self._parameters]
             positional = tuple(v for v, kind in zip(values, kinds, strict=True) if kind is not inspect.Parameter.KEYWORD_ONLY)

@@ -261,6 +261,14 @@ class Trace:
         self._substitute(*solution)
         return True
 
+    def specialize(self, a: Size, b: Size) -> bool:
+        """Fix all symbols of two lengths to the numbers at hand, if these make the lengths equal."""
+        if LARGE in (self.hints.get(name) for name in dims.symbols((a, b))) or self.hint(a) != self.hint(b):
+            return False
+        for name in sorted(dims.symbols((a, b))):
+            self._substitute(name, self.hints[name])
+        return True
+
     def _substitute(self, symbol: str, size: Size) -> None:
         """Replace a symbol in every type and attribute so far."""
         self.equations[symbol] = size

@@ -237,10 +237,10 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
-    lengths = x.symbolic_shape[-1], y.symbolic_shape[-1]
+    lengths = x.context.number(x.symbolic_shape[-1]), y.context.number(y.symbolic_shape[-1])
     if not all(n in (2, 3) for n in lengths):
         raise ValueError("incompatible dimensions for cross product\n(dimension must be 2 or 3)")
-    p, q = ([v[..., k] for k in range(3 if n == 3 else 2)] for v, n in zip((x, y), lengths, strict=True))
+    p, q = ([v[..., k] for k in range(n)] for v, n in zip((x, y), lengths, strict=True))
     if lengths == (2, 2):
         return p[0] * q[1] - p[1] * q[0]
     if len(p) == 2:

@@ -72,7 +72,7 @@ def _fill_in(array: Array, shape: Any) -> Shape:
         rest = product(n for n in sizes if n != -1)
         sizes[unknown[0]] = _quotient(array, total, rest, tuple(sizes))
     new = product(sizes)
-    if new != total and not trace.equate(new, total):
+    if new != total and not trace.equate(new, total) and not trace.specialize(new, total):
         raise trace.error(
             ShapeError,
             f"cannot reshape array of size {total} into shape {_text(sizes)}",
