@@ -104,9 +104,14 @@ class SympyFrontend:
                 _bind(trace, given, name, argument)
                 for given, name, argument in zip(self.inputs, self.parameters, arguments, strict=True)
             ]
-            values = self.plan.run(bound)
             scalars = [b for b, given in zip(bound, self.inputs, strict=True) if given.kind == "scalar"]
             leaves, structure = flatten(self.output)
+            if any(leaf.is_array for leaf in leaves) and any(s.symbolic_shape for s in scalars):
+                raise ShapeError(
+                    f"{self.name} has a matrix among its outputs, so its scalar inputs must be scalars, got an array; "
+                    "return a list of expressions to evaluate them for arrays"
+                )
+            values = self.plan.run(bound)
             results = [_result(trace, values[leaf.step], leaf, scalars, bound) for leaf in leaves]
             return trace.finish(results, structure)
 
@@ -144,7 +149,8 @@ def _kind(node: Any) -> str:
 
 
 def _name(node: Any) -> str:
-    return str(getattr(node, "name", None) or shown(node))
+    """A symbol's name as given; the text of anything else, such as ``q(t)``."""
+    return shown(node) if node.args else str(node.name)
 
 
 def _unique(names: list[str]) -> tuple[str, ...]:
@@ -245,12 +251,4 @@ def _result(trace: Trace, value: Any, leaf: Output, scalars: Sequence[Array], bo
         if array.dtype_.kind == "b"
         else cast(array, float_dtype([*given, array] if not array.weak else given or [array]))
     )
-    shape = broadcast_shape(trace, [s.symbolic_shape for s in scalars]) if scalars else ()
-    if leaf.is_array:
-        if shape:
-            raise ShapeError(
-                f"{trace.name} has a matrix among its outputs, so its scalar inputs must be scalars, got an array; "
-                "return a list of expressions to evaluate them for arrays"
-            )
-        return found
-    return spread(trace, found, shape)
+    return found if leaf.is_array else spread(trace, found, broadcast_shape(trace, [s.symbolic_shape for s in scalars]))

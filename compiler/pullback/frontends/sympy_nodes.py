@@ -169,8 +169,8 @@ def _mul(node: Any) -> Rule:
         if factor.is_Pow and factor.exp.is_Rational and factor.exp.is_negative:
             below.append(factor.base if factor.exp == -1 else Power(factor.base, -factor.exp))
         elif factor.is_Rational and not factor.is_Integer:
-            above.append(factor.func(factor.p))
-            below.append(factor.func(factor.q))
+            above.append(_integer(factor.p))
+            below.append(_integer(factor.q))
         else:
             above.append(factor)
 
