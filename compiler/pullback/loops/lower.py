@@ -34,7 +34,7 @@ from pullback.loops.reader import Flat, Reader, flattens
 from pullback.loops.scalars import Scalars
 from pullback.loops.schedule import Root, Schedule, schedule
 from pullback.loops.strides import strided
-from pullback.loops.unroll import fold_op, fold_start, is_small, unroll_nest, unroll_update, update_op
+from pullback.loops.unroll import fold_op, fold_start, is_primitive, is_small, unroll_nest, unroll_update, update_op
 
 
 def lower(func: Func) -> Program:
@@ -416,27 +416,37 @@ class _NestBuilder:
                     current[number] = self._accumulate(loop, root.instr, current[number])
                 else:
                     outer = [a for a in self.axes[:k] if a in root.instr.attrs["axes"]]
-                    self._finish(root.instr, current.pop(number), loop.body, bool(outer))
+                    self._finish(root.instr, current.pop(number), loop, bool(outer))
             (loop.parent.body if loop.parent else lowering.body).append(loop)
         for number, node in current.items():
             instr = folds[number][0].instr
             assert instr is not None
-            self._finish(instr, node, lowering.body, False)
+            self._finish(instr, node, None, False)
 
     def _accumulate(self, loop: Loop, instr: Instr, value: Node) -> Node:
-        dtype = instr.out.type.dtype
-        carried = _carry(loop, self.scalars.const(fold_start(instr), dtype), fold_op(instr))
-        carried.value = value
+        combine, start = fold_op(instr), self.scalars.const(fold_start(instr), instr.out.type.dtype)
+        if is_primitive(combine):
+            carried = _carry(loop, start, combine)
+            carried.value = value
+        else:  # written out
+            carried = _carry(loop, start)
+            carried.value = self.scalars.op(combine, (carried.current, value))
         return carried.total
 
-    def _finish(self, instr: Instr, node: Node, body: list[Statement], partial: bool) -> None:
+    def _finish(self, instr: Instr, node: Node, scope: Loop | None, partial: bool) -> None:
+        """Keep a reduction's value; ``partial``: combine it with what outer loops have accumulated in the buffer."""
         if not instr.out.type.rank:
             self.lowering.known[instr.out] = node
             return
-        axes = instr.attrs["axes"]
-        kept = kept_axes(instr.args[0].type.rank, axes)
+        body = scope.body if scope else self.lowering.body
+        buffer, combine = self.lowering.buffers[instr.out], fold_op(instr)
+        kept = kept_axes(instr.args[0].type.rank, instr.attrs["axes"])
         position = self.reader.position(instr.out.type.shape, [self.index[a] for a in kept])
-        body.append(Store(self.lowering.buffers[instr.out], position, node, fold_op(instr) if partial else None))
+        if partial and not is_primitive(combine):
+            old = Node("load", instr.out.type.dtype, (position,), buffer, scope)
+            body.append(old)
+            node, partial = self.scalars.op(combine, (old, node)), False
+        body.append(Store(buffer, position, node, combine if partial else None))
 
 
 def _open(size: Size, parent: Loop | None, note: str) -> Loop:

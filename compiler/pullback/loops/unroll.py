@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pullback.ir.core import Instr, Value
 from pullback.ir.dims import Size, product
 from pullback.ir.ops import OPS
-from pullback.ir.ops.base import Fold, Op, Update
+from pullback.ir.ops.base import Fold, Intrinsic, Machine, Op, Update
 from pullback.ir.ops.reduce import kept_axes
 from pullback.ir.types import DType, bool_
 from pullback.loops.nest import Node, Store
@@ -91,6 +91,11 @@ def update_op(update: Update, dtype: DType) -> Op | None:
     if update.mode == "set":
         return None
     return OPS["logical_or"] if dtype is bool_ else OPS["add"]
+
+
+def is_primitive(op: Op) -> bool:
+    """Whether an op is one operation for the emitter, which may then choose the order of a reduction."""
+    return isinstance(op.lower, (Machine, Intrinsic))
 
 
 def fold_op(instr: Instr) -> Op:
