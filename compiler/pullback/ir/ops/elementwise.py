@@ -241,7 +241,7 @@ POWI = Elementwise(  # attrs: exponent, an integer known when compiling
     lower=Compose(_expand_powi),
     domain=(Interval(-2.5, -0.4),),
     singular=True,
-    samples=tuple(((), {"exponent": n}) for n in (3, 2, 1, 0, -1, -2, 5, 7)),
+    samples=tuple((("f64[3]",), {"exponent": n}) for n in (3, 2, 1, 0, -1, -2, 5, 7)),
     edges=(Edge(at=(0.0,), value=0.0, partials=(0.0,), why="a cubic is flat at 0"),),
 )
 

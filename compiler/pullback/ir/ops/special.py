@@ -156,7 +156,7 @@ POLYGAMMA_N = Elementwise(  # attrs: order; 0 is digamma
     lower=Compose(_expand_polygamma),
     domain=(Interval(0.3, 9),),
     singular=True,
-    samples=tuple(((), {"order": n}) for n in range(4)),
+    samples=tuple((("f64[3]",), {"order": n}) for n in range(4)),
 )
 
 # Note [Sinc]
@@ -222,7 +222,7 @@ SINC_N = Elementwise(  # attrs: order, how often np.sinc was differentiated
     partials=lambda m, out, x, order: (m.sinc_n(x, order=order + 1),),
     lower=Compose(_expand_sinc),
     domain=(Interval(0.2, 3),),
-    samples=tuple(((), {"order": n}) for n in range(4)),
+    samples=tuple((("f64[3]",), {"order": n}) for n in range(4)),
 )
 SINC_EDGES = ((0, 1.0), (1, 0.0), (2, -(math.pi**2) / 3))  # (order, value at 0), for the tests
 
