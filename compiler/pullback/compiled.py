@@ -126,7 +126,7 @@ def specs_of(parameters: Sequence[Parameter], arguments: Arguments) -> list[Any]
             if kind.declared is not None:
                 if hint is not None:
                     _check_declared(parameter.name, kind.declared, hint, declared)
-                specs.append(Spec(kind.declared, kind.weak, hint))
+                specs.append(Spec(kind.declared, kind.weak, hint, declared=True))
                 continue
             shape: list[Any] = []
             for length in kind.shape:
