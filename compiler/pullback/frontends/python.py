@@ -24,7 +24,7 @@ from pullback_runtime.signature import flatten
 
 
 class PythonFrontend:
-    """Traces a Python function. ``trace`` takes the argument trees, in the order of the parameters, with a Spec for each leaf."""
+    """Traces a Python function. ``trace`` takes the argument trees in the order of the parameters, a Spec for each leaf."""
 
     def __init__(self, function: Callable[..., Any], name: str = ""):
         self.function = function
@@ -36,8 +36,8 @@ class PythonFrontend:
         for parameter in self._parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise UnsupportedError(
-                    f"{self.name} takes {parameter}; a compiled function has a fixed number of parameters. Use one parameter that "
-                    "is a tuple, list or dict of arrays"
+                    f"{self.name} takes {parameter}; a compiled function has a fixed number of parameters. Use one parameter "
+                    "that is a tuple, list or dict of arrays"
                 )
         annotations = _annotations(function)
         self.parameters = tuple(
@@ -89,7 +89,7 @@ def declared(annotation: Any) -> Any:
 def plant(trace: Trace, tree: Any, path: str) -> Any:
     """An argument with traced arrays for its leaves."""
     if isinstance(tree, Spec):
-        value = trace.parameter(path, tree.type, tree.hint)
+        value = trace.parameter(path, tree.type, tree.hint, tree.declared)
         return Array(trace, value, weak=tree.weak, source=f"the argument {path!r}" if tree.type.rank else "")
     if isinstance(tree, tuple):
         names = getattr(tree, "_fields", None)

@@ -96,6 +96,7 @@ class Trace:
         self.hidden: dict[str, tuple[Hidden, Value]] = {}
         self.hints: dict[str, int] = {}
         self.symbols: list[str] = []  # of parameters, in order
+        self.rigid: set[str] = set()  # symbols that never broadcast
         self.counts: set[str] = set()  # symbols that masks define
         self.guards: dict[Any, Guard] = {}
         self.names: list[tuple[str, Value]] = []
@@ -126,9 +127,12 @@ class Trace:
         return kind(located(message, self.where(), remedy))
 
     # -- inputs -----------------------------------------------------------------------------------------------------
-    def parameter(self, name: str, type: Type, hint: tuple[int, ...] | None = None) -> Value:
+    def parameter(self, name: str, type: Type, hint: tuple[int, ...] | None = None, declared: bool = False) -> Value:
+        """``declared``: the lengths were named by the user and never broadcast."""
         value = Value(name, type)
         self._declare(type, hint)
+        if declared or hint is None:
+            self.rigid |= dims.symbols(type.shape)
         self.params.append(value)
         return value
 
@@ -314,12 +318,13 @@ class Trace:
         return result
 
     def is_one(self, size: Size, other: Size) -> bool:
-        """Whether an axis that meets one of length ``other`` is of length 1; decided by a guard for derived sizes only."""
-        if isinstance(size, int):
-            return size == 1
+        """Whether an axis that meets one of length ``other`` is of length 1, by a guard if need be."""
         size = self.canonical(size)
-        if not isinstance(size, Dim) or size == self.canonical(other) or size.bare_symbol() is not None:
+        if not isinstance(size, Dim) or size == self.canonical(other):
             return size == 1
+        symbol = size.bare_symbol()
+        if symbol is not None:  # a wrong guess does not bind to the call, so only the 1 needs a guard
+            return symbol not in self.rigid and self.hints.get(symbol) == 1 and self.decide(size, "==", 1)
         return dims.symbols((size,)).isdisjoint(self.counts) and self.decide(size, "==", 1)
 
     def nonzero(self, mask: Value) -> Value:

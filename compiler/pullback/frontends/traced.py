@@ -20,15 +20,17 @@ class Spec:
     """A leaf of an argument to be traced. No dataclass, which would be a container of leaves.
 
     ``weak``: a Python number, whose type gives way (NEP 50). ``hint``: the lengths of the actual array, by which decisions
-    that depend on lengths are made; None for a type that was declared ahead of data.
+    that depend on lengths are made; None for a type that was declared ahead of data. ``declared``: the user named the
+    lengths, which then never broadcast, not even a length of 1.
     """
 
-    __slots__ = ("hint", "type", "weak")
+    __slots__ = ("declared", "hint", "type", "weak")
 
-    def __init__(self, type: Type, weak: bool = False, hint: tuple[int, ...] | None = None):
+    def __init__(self, type: Type, weak: bool = False, hint: tuple[int, ...] | None = None, declared: bool = False):
         self.type = type
         self.weak = weak
         self.hint = hint
+        self.declared = declared
 
     def __repr__(self) -> str:
         return f"Spec({self.type}, weak={self.weak}, hint={self.hint})"

@@ -201,6 +201,10 @@ _RESOLVED: set[str] = set()
 
 def name_of(func: Any) -> str | None:
     """The table's name for a function object, or None. Never imports a library that is not imported yet."""
+    owner = getattr(func, "__self__", None)
+    if owner is not None and (getattr(type(owner), "__module__", None) or "").startswith("scipy.stats"):
+        name = f"scipy.stats.{getattr(owner, 'name', '')}.{func.__name__}"
+        return name if name in FUNCTIONS else None
     found = _BY_OBJECT.get(id(func))
     if found is None and not _RESOLVED.issuperset(FUNCTIONS):
         for name in FUNCTIONS:

@@ -50,11 +50,16 @@ def product_of(trace: Trace, x: Value, lx: Labels, y: Value, ly: Labels, out: La
 
 def _without_ones(trace: Trace, x: Value, lx: Labels, y: Value, ly: Labels) -> tuple[Value, Labels]:
     """Axes of length 1 that meet longer ones broadcast: they are dropped."""
-    ones = [k for k, label in enumerate(lx) if label in ly and x.type.shape[k] == 1 and y.type.shape[ly.index(label)] != 1]
+    shape = x.type.shape
+    pairs = [(k, y.type.shape[ly.index(label)]) for k, label in enumerate(lx) if label in ly]
+    ones = [k for k, other in pairs if shape[k] != other and trace.is_one(shape[k], other)]
     if not ones:
         return x, lx
+    b = trace.builder
+    if any(shape[k] != 1 for k in ones):
+        x = b.match(x, shape=tuple(1 if k in ones else n for k, n in enumerate(shape)))
     kept = [k for k in range(len(lx)) if k not in ones]
-    return trace.builder.reshape(x, shape=tuple(x.type.shape[k] for k in kept)), tuple(lx[k] for k in kept)
+    return b.reshape(x, shape=tuple(x.type.shape[k] for k in kept)), tuple(lx[k] for k in kept)
 
 
 def _sum_alone(trace: Trace, x: Value, lx: Labels, wanted: set[Hashable]) -> tuple[Value, Labels]:
@@ -135,6 +140,7 @@ def matmul(x1: Any, x2: Any) -> Array:
             f"differ: {k_x} and {k_y}",
             "transpose one factor, or check the order",
         )
+    y = _agree(trace, x, x.type.rank - 1, y, max(y.type.rank - 2, 0))
     out = (*batch, *(("i",) if x.type.rank > 1 else ()), *(("j",) if y.type.rank > 1 else ()))
     return _finished(trace, product_of(trace, x, lx, y, ly, out), (x1, x2))
 

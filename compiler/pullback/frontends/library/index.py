@@ -391,6 +391,9 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     return total(width * (_cut(array, k, 1, None) + _cut(array, k, None, -1)) / 2.0, k)
 
 
+CONVOLUTION_LIMIT = 4096  # elements of a kernel, which unroll into as many instructions
+
+
 # -- convolution ----------------------------------------------------------------------------------------------------
 def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     left, right = wrap(a), wrap(v)
@@ -421,21 +424,22 @@ def _convolved(big: Array, small: Array, mode: str, same_as: Shape) -> Array:
     b = trace.here()
     if mode not in ("full", "same", "valid"):
         raise ValueError(f"mode must be one of 'valid', 'same', or 'full' (got {mode!r})")
-    if not all(isinstance(n, int) for n in small.symbolic_shape) or small.type.size > 4096:  # type: ignore[operator]  # a number by then
+    lengths = [trace.number(n) for n in small.symbolic_shape]
+    if product(lengths) > CONVOLUTION_LIMIT:  # type: ignore[operator]  # a number
         raise trace.error(
-            TraceError, "a convolution with a kernel of symbolic length is not supported", "give the kernel a static length"
+            TraceError, f"a convolution with a kernel of {product(lengths)} elements is not supported", "use the FFT"
         )
     dtype = result_dtype([big, small])
     x, y = cast(big, dtype), cast(small, dtype)
     rank = big.ndim
-    full = tuple(m + n - 1 for m, n in zip(x.type.shape, y.type.shape, strict=True))
+    full = tuple(m + n - 1 for m, n in zip(x.type.shape, lengths, strict=True))
     found = b.zeros(Type(dtype, full))
-    for place in np.ndindex(*y.type.shape):
+    for place in np.ndindex(*lengths):
         weight = b.reshape(b.slice(y, starts=place, sizes=(1,) * rank, steps=(1,) * rank), shape=())
         found = b.slice_add(found, b.mul(x, b.spread(weight, x.type.shape)), starts=place, steps=(1,) * rank)
     if mode == "full":
         return Array(trace, found)
-    shape = same_as if mode == "same" else tuple(m - n + 1 for m, n in zip(x.type.shape, y.type.shape, strict=True))
+    shape = same_as if mode == "same" else tuple(m - n + 1 for m, n in zip(x.type.shape, lengths, strict=True))
     cuts = [(m - n) // 2 for m, n in zip(full, shape, strict=True)]
     return Array(trace, found)[tuple(slice(of_size(trace, c), of_size(trace, c + n)) for c, n in zip(cuts, shape, strict=True))]
 
