@@ -8,6 +8,7 @@ do so through their NumPy meaning, which does not care what the elements are.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ def boxed_as(elements: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray[Any,
     """An object array of ``shape`` from its elements in C order."""
     made = np.empty(len(elements), object)
     made[:] = elements
-    return np.reshape(made, shape)
+    return made.reshape(shape)
 
 
 def is_known(value: Any) -> bool:
@@ -69,10 +70,10 @@ class Exact(Machine):
     # -- the walk -----------------------------------------------------------------------------------------------------
     def lift(self, array: Any) -> np.ndarray[Any, Any]:
         """A floating NumPy array as an object array of our numbers; integers and booleans as they are."""
-        array = np.asarray(array)
-        if array.dtype.kind != "f":
-            return array
-        return boxed_as([self.number_of(x) for x in array.ravel()], array.shape)
+        values: np.ndarray[Any, Any] = np.asarray(array)
+        if values.dtype.kind != "f":
+            return values
+        return boxed_as([self.number_of(x) for x in values.ravel()], values.shape)
 
     def compare(self, instr: Instr, results: Sequence[Any]) -> None:
         """Types are the plain interpreter's business."""
@@ -161,7 +162,9 @@ class Exact(Machine):
 
     def call(self, func: Func, args: Sequence[Any]) -> tuple[np.ndarray[Any, Any], ...]:
         self.values.update(zip(func.params, args, strict=True))
-        return tuple(np.asarray(r) for r in self.block(func.block))
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # from the float64 meaning at edges
+            return tuple(np.asarray(r) for r in self.block(func.block))
 
 
 def _contracted(args: tuple[Any, ...], attrs: Attrs) -> int:

@@ -24,13 +24,13 @@ SAME_NAMES = frozenset(
 
 
 class Numbers:
-    """SymPy's names as functions of mpmath's real numbers."""
+    """SymPy's names as functions of mpmath's real numbers, right to ``digits`` digits and some more."""
 
     def __init__(self, digits: int):
         import mpmath  # comes with SymPy; only where many digits are used
 
         self.mp = mpmath.MPContext()  # our own: its precision is nobody else's
-        self.mp.dps = digits
+        self.mp.dps = digits + GUARD_DIGITS
         mp = self.mp
         self.pi, self.E, self.oo, self.nan = +mp.pi, +mp.e, mp.inf, mp.nan
         self.EulerGamma = +mp.euler
@@ -147,9 +147,9 @@ class Numbers:
 class Precise(Exact):
     """The interpreter over mpmath's numbers."""
 
-    def __init__(self, sizes: dict[str, int], digits: int, budget: int = BUDGET, watch: Any = None):
+    def __init__(self, sizes: dict[str, int], numbers: Numbers, budget: int = BUDGET, watch: Any = None):
         super().__init__(sizes, budget, watch)
-        self.sp: Numbers = Numbers(digits + GUARD_DIGITS)
+        self.sp: Numbers = numbers  # all numbers of a computation come from one
 
     def number_of(self, value: Any) -> Any:
         return self.sp.number(value)
@@ -220,7 +220,7 @@ def evaluate(func: Func, args: Sequence[Any], digits: int = 50, budget: int = BU
     meaning or more than ``budget`` elements would be computed.
     """
     arrays = [np.asarray(a) for a in args]
-    machine = Precise(sizes_for(func, [a.shape for a in arrays]), digits, budget)
+    machine = Precise(sizes_for(func, [a.shape for a in arrays]), Numbers(digits), budget)
     lifted = [_argument(machine, a, p) for a, p in zip(arrays, func.params, strict=True)]
     try:
         return machine.call(func, lifted)

@@ -41,8 +41,8 @@ class _Check:
         self.leaves = subject.leaves
         self.outputs = subject.values(self.leaves)
         self.seeds = [_weights(self.random, np.shape(o)) if _is_float(o) else None for o in self.outputs]
-        if subject.scalar_only:
-            self.seeds = [np.ones(()) for _ in self.outputs]
+        if len(self.outputs) == 1 and np.ndim(self.outputs[0]) == 0:
+            self.seeds = [np.ones(()) if _is_float(self.outputs[0]) else None]  # the gradient that people know
         self.gradients = subject.gradients(self.leaves, self.seeds)
         self.double = [a.astype(np.float64) if _is_float(a) else a for a in self.leaves]
         self.exactly, self.why_not = self._exactly()
@@ -94,9 +94,12 @@ class _Check:
     # -- the report -------------------------------------------------------------------------------------------------------
     def report(self) -> Report:
         inputs = [self.input(k, g) for k, g in zip(self.subject.wrt, self.gradients, strict=True)]
-        tests = [
-            t for t in (self.follows(), self.dot_product(), self.taylor(inputs), self.sympy(), self.second()) if t is not None
-        ]
+        smooth = all(i.verdict in ("ok", "no effect", "not tested") for i in inputs)
+        made = [self.follows(), self.dot_product(inputs), self.sympy()]
+        if smooth:  # what a kink, a jump or lost digits do to the others says nothing more
+            made += [self.taylor(), self.second()]
+        tests = [t for t in made if t is not None]
+        self.flags += self.nearby()
         self.flags += self.subject.notes
         reference = "slopes at 50 digits" if self.exactly else "central differences in float64"
         if self.why_not:
@@ -244,27 +247,35 @@ class _Check:
         tolerance = 1e-9 * scale + 1e-300
         return TestReport("value as written", "ok" if error <= tolerance else "FAIL", error, tolerance)
 
-    def dot_product(self) -> TestReport | None:
-        """<seed, J v> from forward mode against <J' seed, v> from reverse mode."""
+    def nearby(self) -> list[str]:
+        """Kinks and jumps that are close to the point."""
+        return [] if self.exactly is None else self.exactly.nearby(self.anywhere())
+
+    def dot_product(self, inputs: Sequence[InputReport]) -> TestReport | None:
+        """<seed, J v> from forward mode against <J' seed, v> from reverse mode, with seeds of its own."""
         if self.subject.tangents is None or not self.subject.wrt:
             return None
         direction: list[Any] = [
             None if d is None else d.astype(a.dtype) for d, a in zip(self.anywhere(), self.leaves, strict=True)
         ]
         moved = self.subject.tangents(self.leaves, direction)
-        forward = [s * np.asarray(t, np.float64) for s, t in zip(self.seeds, moved, strict=True) if s is not None]
-        reverse = [np.asarray(g, np.float64) * direction[k] for k, g in zip(self.subject.wrt, self.gradients, strict=True)]
+        seeds = [None if s is None else _weights(self.random, np.shape(s)) for s in self.seeds]
+        gradients = self.subject.gradients(self.leaves, seeds)
+        forward = [s * np.asarray(t, np.float64) for s, t in zip(seeds, moved, strict=True) if s is not None]
+        reverse = [np.asarray(g, np.float64) * direction[k] for k, g in zip(self.subject.wrt, gradients, strict=True)]
         error = abs(sum(float(np.sum(f)) for f in forward) - sum(float(np.sum(r)) for r in reverse))
         scale = sum(float(np.sum(np.abs(x))) for x in (*forward, *reverse))
         single = any(a.dtype == np.float32 for a in self.leaves)
         tolerance = (1e-4 if single else 1e-10) * scale + 1e-300
         if not math.isfinite(error):
             return TestReport("forward = reverse", "not tested", note="a derivative is not finite here")
+        if error > tolerance and any("digits" in i.verdict for i in inputs):
+            return TestReport("forward = reverse", "not tested", error, tolerance, "rounding dominates both")
         return TestReport("forward = reverse", "ok" if error <= tolerance else "FAIL", error, tolerance)
 
-    def taylor(self, inputs: Sequence[InputReport]) -> TestReport | None:
+    def taylor(self) -> TestReport | None:
         """The remainder after the linear term must shrink with the square of the step."""
-        if not self.subject.wrt or any(i.verdict not in ("ok", "no effect", "not tested") for i in inputs):
+        if not self.subject.wrt:
             return None
         direction: list[Any] = [None if d is None else 1e-2 * d for d in self.anywhere()]
         derivative = sum(
@@ -333,7 +344,7 @@ class _Check:
         asymmetry, error = abs(uv - vu), abs(uv - expected)
         if asymmetry > 1e-8 * scale + 1e-300:
             return TestReport("second derivatives", "FAIL", asymmetry, 1e-8 * scale, "not symmetric")
-        tolerance = 1e-5 * scale + 10 * uncertain + slack
+        tolerance = 1e-7 * scale + 10 * uncertain + slack
         if not math.isfinite(expected) or uncertain > 1e-2 * max(scale, abs(expected)):
             return TestReport("second derivatives", "ok", asymmetry, 1e-8 * scale, "symmetric; differences too uncertain")
         return TestReport("second derivatives", "ok" if error <= tolerance else "FAIL", error, tolerance)

@@ -59,6 +59,7 @@ DECISIONS: Mapping[str, Callable[[Sequence[Any], Any], Outcome]] = {
     **dict.fromkeys(("max", "min"), _extreme),
 }
 EQUALITIES = ("eq", "ne")
+SHOWN = 60  # characters of a decision's text
 
 
 def _quotient(args: Sequence[Any]) -> Outcome:
@@ -118,7 +119,7 @@ def describe(func: Func, instr: Instr) -> str:
     names = [_operand(func, a, 2) for a in instr.args]
     symbol = _SYMBOLS.get(instr.op.name)
     text = f"{names[0]} {symbol} {names[1]}" if symbol else f"{instr.op.name}({', '.join(names)})"
-    return f"`{text}`{where}"
+    return f"`{text if len(text) <= SHOWN else text[: SHOWN - 3] + '...'}`{where}"
 
 
 def _operand(func: Func, value: Any, depth: int) -> str:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pullback.checking.decisions import Decision, Recorder, describe, differing
+from pullback.checking.decisions import Decision, Recorder, differing
 from pullback.checking.differences import Sides, close, sides
 from pullback.errors import UnsupportedError
 from pullback.exact import sizes_for
 from pullback.ir.core import Func
 from pullback.ir.interp import Machine, bind
 from pullback.passes.pipeline import differentiate, optimize
-from pullback.precise import BUDGET, Precise, to_float
+from pullback.precise import BUDGET, Numbers, Precise, to_float
 from pullback.symbolic import lift, tree_size
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Exactly:
         func, hidden = subject.traced(leaves)
         self.func: Func = optimize(func)
         self.wrt = tuple(subject.wrt)
+        self.numbers = Numbers(DIGITS)
         self.seeds = [s for s in seeds if s is not None]
         self.inputs = [*leaves, *hidden]
         self.at = Recorder(lambda v: None)
@@ -57,7 +58,7 @@ class Exactly:
     # -- evaluation -------------------------------------------------------------------------------------------------------
     def _evaluate(self, moved: dict[int, np.ndarray[Any, Any]], recorder: Recorder | None) -> tuple[Any, Precise]:
         """The seeded sum with some inputs replaced by object arrays."""
-        machine = Precise(sizes_for(self.func, [np.shape(a) for a in self.inputs]), DIGITS)
+        machine = Precise(sizes_for(self.func, [np.shape(a) for a in self.inputs]), self.numbers)
         if recorder is not None:
             recorder.values = lambda v: machine.values[v]
             machine.watch = recorder
@@ -79,7 +80,7 @@ class Exactly:
         return machine.lift(value.astype(np.float64)) if param.type.is_float else value.astype(param.type.dtype.numpy)
 
     def _moved(self, leaf: int, place: tuple[int, ...], offset: Any, recorder: Recorder | None = None) -> Any:
-        mp = self.base.sp.mp
+        mp = self.numbers.mp
         changed = self._lifted(self.base, leaf).copy()
         changed[place] = mp.mpf(float(self.inputs[leaf][place])) + offset
         return self._evaluate({leaf: changed}, recorder)[0]
@@ -90,7 +91,7 @@ class Exactly:
 
         None where the slopes say nothing at all.
         """
-        mp = self.base.sp.mp
+        mp = self.numbers.mp
         step = mp.mpf(STEP) * max(abs(float(self.inputs[leaf][place])), 1e-3)
         below, above = Recorder(lambda v: None), Recorder(lambda v: None)
         recorders = {1: above, -1: below}
@@ -113,7 +114,8 @@ class Exactly:
             return ("one-sided" if good else "WRONG"), finite[0], "the function ends here", ""
         text, line = self._named()
         jumps = [_is_jump(found.jump_left, found.left, step), _is_jump(found.jump_right, found.right, step)]
-        if all(jumps) and close(found.left, found.right, 1e-6):
+        sides_meet = not _is_jump(found.jump_left + found.jump_right, found.central, step)
+        if all(jumps) and sides_meet and close(found.left, found.right, 1e-6):
             return "special case", found.central, f"{text} gives the point a value that its neighbours do not have", line
         if any(jumps):
             return "jump", found.central, f"the function jumps here{text and ', at '}{text}", line
@@ -139,14 +141,14 @@ class Exactly:
         found = []
         for sign in (1, -1):
             recorder = Recorder(lambda v: None)
-            moved = {}
+            moved: dict[int, np.ndarray[Any, Any]] = {}
             for k in self.wrt:
                 if direction[k] is not None:
                     shift = sign * NEAR * np.asarray(direction[k])
                     moved[k] = self.base.lift(np.asarray(self.inputs[k], np.float64) + shift)
             self._evaluate(moved, recorder)
             found += differing(self.func, recorder, self.at, recorder)
-        return [f"{text} changes within {NEAR:g} of this point" for text in dict.fromkeys(d.text for d in found)]
+        return [f"{text} decides differently within {NEAR:g} of this point" for text in dict.fromkeys(d.text for d in found)]
 
     # -- the formula, and its rounding ------------------------------------------------------------------------------------
     def adjoint(self, leaf: int, place: tuple[int, ...]) -> float | None:
@@ -161,7 +163,7 @@ class Exactly:
     def _run_adjoint(self) -> list[np.ndarray[Any, Any]]:
         reverse = self._reverse()
         arguments = [*self.inputs, *self.seeds]
-        machine = Precise(sizes_for(reverse, [np.shape(a) for a in arguments]), DIGITS, 10 * BUDGET)
+        machine = Precise(sizes_for(reverse, [np.shape(a) for a in arguments]), self.numbers, 10 * BUDGET)
         lifted = [
             machine.lift(np.asarray(a, np.float64)) if p.type.is_float else np.asarray(a)
             for a, p in zip(arguments, reverse.params, strict=True)
@@ -186,14 +188,16 @@ class Exactly:
         plain.values.update(zip(reverse.params, arrays, strict=True))
         with np.errstate(all="ignore"):
             plain.block(reverse.block)
-        worst, line, operation = 1.0, "", ""
+        worst, line, operation = 100.0, "", ""  # two digits are nothing to speak of
         for instr in reverse.body[:-1]:
             if not instr.outs or not getattr(instr.out.type, "is_float", False):
                 continue
             before = max((_relative(plain.values[a], exact[a]) for a in instr.args if a.type.is_float), default=0.0)
             growth = _relative(plain.values[instr.out], exact[instr.out]) / max(before, 2.0**-53)
             if growth > worst:
-                worst, line, operation = growth, str(instr.loc) if instr.loc.line else "", describe(reverse, instr)
+                worst, line = growth, str(instr.loc) if instr.loc.line else ""
+                terms = max(_size(plain.values[a]) for a in instr.args)
+                operation = f"`{instr.op.name}` of terms of size {terms:.1e} that gives {_size(plain.values[instr.out]):.1e}"
         return line, operation
 
     # -- SymPy ------------------------------------------------------------------------------------------------------------
@@ -244,6 +248,10 @@ class Exactly:
 def _is_jump(jump: float, slope: float, step: float) -> bool:
     """A difference over one step that its slope does not explain."""
     return abs(jump) > 1e6 * abs(slope) * step and jump != 0
+
+
+def _size(array: Any) -> float:
+    return float(np.max(np.abs(np.asarray(array, np.float64)), initial=0.0))
 
 
 def _relative(plain: Any, exact: Any) -> float:

@@ -69,10 +69,11 @@ class Report:
         width = max([len("input"), *(len(i.name) for i in self.inputs)])
         lines.append(f"  {'input':<{width}}  {'verdict':<14} {'error':>9}  {'tolerance':>9}  worst entry")
         for i in self.inputs:
-            where = f"[{', '.join(map(str, i.worst))}] " if i.worst else ""
-            values = f"{where}got {i.got:.12g}, expected {i.expected:.12g}" if i.got == i.got or not i.ok else where.strip()
+            place = f"[{', '.join(map(str, i.worst))}] " if i.worst else ""
+            values = f"{place}got {i.got:.12g}, expected {i.expected:.12g}" if i.got == i.got or not i.ok else place.strip()
             lines.append(f"  {i.name:<{width}}  {i.verdict:<14} {i.error:>9.1e}  {i.tolerance:>9.1e}  {values}".rstrip())
-            lines += [f"  {'':<{width}}  {part}" for part in (i.note, i.line and f"at {i.line}") if part]
+            where = f"at {i.line}" if i.line and i.verdict != "ok" and i.line not in i.note else ""
+            lines += [f"  {'':<{width}}  {part}" for part in (i.note, where) if part]
         for t in self.tests:
             numbers = f" {t.error:>9.1e}  {t.tolerance:>9.1e}" if t.error == t.error else ""
             lines.append(f"  {t.name}: {t.verdict}{numbers}" + (f" ({t.note})" if t.note else ""))

@@ -33,7 +33,6 @@ class Subject:
     hessian_product: Callable[[Arrays, Arrays, Arrays], list[Any]] | None = None
     traced: Callable[[Arrays], tuple[Func, list[Any]]] | None = None  # the IR, and the values of hidden inputs
     why_untraced: str = ""
-    scalar_only: bool = False
     has_original: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -236,7 +235,6 @@ def _of_pair(
         gradients,
         traced=traced,
         why_untraced=why,
-        scalar_only=True,
         notes=notes,
     )
 
