@@ -10,7 +10,7 @@ import numpy as np
 
 from pullback.errors import SeedError
 from pullback.frontends.traced import Traced
-from pullback.ir.core import Func, Value
+from pullback.ir.core import Func, Instr, Value
 from pullback.ir.dims import Dim, Size, evaluate
 from pullback.llvm import Options, compile_kernel
 from pullback.passes.adjoint import adjoint
@@ -19,6 +19,7 @@ from pullback.passes.rewrite import with_results
 from pullback.passes.split import split
 from pullback_runtime.function import Place
 from pullback_runtime.kernel import Kernel
+from pullback_runtime.signature import LEAF
 
 
 class Specialization:
@@ -114,11 +115,16 @@ class Specialization:
     # -- seed_mode="expand" -----------------------------------------------------------------------------------------
     def _summed(self, result: int) -> Value:
         """The operand of the sum that makes a result, in the trace before any simplification."""
-        value = self.traced.func.results[result]
-        instr = next((i for i in self.traced.func.body if value in i.outs), None)
+        makers = {out: instr for instr in self.traced.func.body for out in instr.outs}
+        last = instr = makers.get(self.traced.func.results[result])
+        if instr is not None and instr.op.name == "reshape" and _keeps_dimensions(instr, makers.get(instr.args[0])):
+            instr = makers[instr.args[0]]
         if instr is None or instr.op.name != "sum":
-            what = "an input" if instr is None else f"made by {instr.op.name!r}"
-            raise SeedError(f'seed_mode="expand" takes an output that is a sum; this one is {what}')
+            what = "an input" if last is None else f"made by {last.op.name!r}" + (f" at {last.loc}" if last.loc.line else "")
+            raise SeedError(
+                f'seed_mode="expand" takes an output that is a sum, and undoes that; the output of {self.func.name} is {what}; '
+                "give a seed of the output's own shape"
+            )
         return instr.args[0]
 
     def expanded(self, result: int, sizes: dict[str, int]) -> tuple[int, ...]:
@@ -151,6 +157,11 @@ class Specialization:
         kernel = self.primal() if reverse is None else compile_kernel(reverse, self.options)
         return str(kernel.texts(stage))
 
+    def output_text(self) -> str:
+        """What the function returns, for messages."""
+        types = ", ".join(str(v.type) for v in self.func.results)
+        return types if self.output is LEAF else f"{self.output} of {types}"
+
     def describe(self) -> str:
         conditions = [str(g) for g in self.traced.guards] + [f"reads {h}" for h in self.traced.hidden]
         return f"{len(self.func.body) - 1} instructions" + (f", where {', '.join(conditions)}" if conditions else "")
@@ -166,6 +177,15 @@ class Specialization:
                 if found is None:
                     found = self._kernels[key] = make()
         return found
+
+
+def _keeps_dimensions(reshape: Instr, inner: Instr | None) -> bool:
+    """Whether a reshape of a sum is what ``keepdims=True`` says."""
+    if inner is None or inner.op.name != "sum":
+        return False
+    axes, shape = inner.attrs["axes"], inner.args[0].type.shape
+    kept: bool = reshape.out.type.shape == tuple(1 if k in axes else n for k, n in enumerate(shape))
+    return kept
 
 
 def _plan(params: Sequence[Value]) -> tuple[list[tuple[str, int, int]], list[tuple[int, int, Size]]]:

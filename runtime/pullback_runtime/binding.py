@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback_runtime.errors import PullbackError, SeedError
+from pullback_runtime.errors import DTypeError, PullbackError, SeedError, ShapeError
 from pullback_runtime.signature import FLOATS, LEAF, NUMPY, Leaf, Structure, canonical, flatten, shape_key
 
 RESERVED = ("seed", "seeds", "seed_mode", "wrt", "out", "tangents", "vector", "axes")
@@ -18,11 +18,15 @@ REQUIRED = object()
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a Function. ``declared``: a tree of types for its leaves, where the user declared them."""
+    """A parameter of a Function. ``declared``: a tree of types for its leaves, where the user declared them.
+
+    ``seed``: it takes seeds or tangents, which are floating whatever the arguments are.
+    """
 
     name: str
     default: Any = REQUIRED
     declared: Any = None
+    seed: bool = False
 
     def __str__(self) -> str:
         declared = "" if self.declared is None else f": {self.declared}"
@@ -94,7 +98,7 @@ def arguments(parameters: Sequence[Parameter], values: Sequence[Any], floats: fr
         leaves, structure = flatten(value)
         paths = structure.paths(parameter.name) if structure is not LEAF else [parameter.name]
         made = [canonical(leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
-        any_float = any_float or any(dtype in FLOATS for _, dtype, _ in made)
+        any_float = any_float or (not parameter.seed and any(dtype in FLOATS for _, dtype, _ in made))
         trees.append(structure)
         found.append(made)
     canon: list[Any] = []
@@ -107,10 +111,11 @@ def arguments(parameters: Sequence[Parameter], values: Sequence[Any], floats: fr
         for (value, dtype, weak), spec in zip(made, declared, strict=True):
             if spec is not None:
                 value, dtype, weak = _as_declared(parameter.name, value, dtype, spec), spec.dtype.name, False
-            elif dtype == "i64" and weak and (k in floats or not any_float):
+            elif dtype == "i64" and weak and (k in floats or parameter.seed or not any_float):
                 value, dtype = float(value), "f64"
             canon.append(value)
-            row.append(Leaf(dtype, shape_key(np.shape(value), symbolic), weak, spec))
+            shape = shape_key(np.shape(value), symbolic or spec is not None)
+            row.append(Leaf(dtype, shape, weak, spec))
         key.append((structure, tuple(row)))
     return Arguments(canon, tuple(key))
 
@@ -119,12 +124,16 @@ def _as_declared(name: str, value: Any, dtype: str, spec: Any) -> Any:
     """A value in the element type that was declared for it, if that loses nothing."""
     wanted = NUMPY[spec.dtype.name]
     if np.ndim(value) != len(spec.shape):
-        raise TypeError(f"{name} is declared as {spec}, got an array of shape {np.shape(value)}")
+        raise ShapeError(f"{name} is declared as {spec}, got {_shaped(value)}")
     if dtype == spec.dtype.name:
         return value
     if not (np.can_cast(NUMPY[dtype], wanted, "same_kind") or (dtype == "i64" and wanted.kind == "f")):
-        raise TypeError(f"{name} is declared as {spec}, got {dtype}; convert it, for example with .astype({wanted})")
+        raise DTypeError(f"{name} is declared as {spec}, got {dtype}; convert it, for example with .astype({wanted})")
     return np.asarray(value).astype(wanted)[()]
+
+
+def _shaped(value: Any) -> str:
+    return f"an array of shape {np.shape(value)}" if np.ndim(value) else "a number"
 
 
 # -- wrt ------------------------------------------------------------------------------------------------------------
@@ -162,10 +171,8 @@ def match_seed(name: str, output: Structure, kinds: Sequence[str], ranks: Sequen
     _match(name, output, seed, "seed", found)
     for k, value in enumerate(found):
         if value is not None and k not in floating:
-            raise SeedError(
-                f"output {output.paths('output')[k]} of {name} is {kinds[k]}, which has no gradient; leave its seed out"
-            )
-    return found
+            raise SeedError(f"{output.paths('output')[k]} of {name} is {kinds[k]}, which has no gradient; leave its seed out")
+    return found if any(value is not None for value in found) else match_seed(name, output, kinds, ranks, None)
 
 
 def _match(name: str, output: Structure, seed: Any, path: str, found: list[Any]) -> None:
@@ -191,11 +198,14 @@ def _match(name: str, output: Structure, seed: Any, path: str, found: list[Any])
         raise SeedError(f"{path}: the output of {name} has the structure {output}, got a seed of {type(seed).__name__}")
 
 
-def as_array(seed: Any, dtype: str) -> np.ndarray[Any, Any]:
+def as_array(seed: Any, dtype: str, what: str = "a seed") -> np.ndarray[Any, Any]:
     """A seed in its output's element type."""
-    array = np.asarray(seed)
+    try:
+        array = np.asarray(seed)
+    except ValueError:  # rows of different lengths
+        raise SeedError(f"{what} is an array or a number, got a ragged {type(seed).__name__}") from None
     if array.dtype.kind not in "fiub":
-        raise SeedError(f"a seed is made of real numbers, got {array.dtype} from {type(seed).__name__}")
+        raise SeedError(f"{what} is made of real numbers, got {array.dtype} from {type(seed).__name__}")
     return array.astype(NUMPY[dtype], copy=False)
 
 
@@ -233,9 +243,11 @@ def fit_seed(name: str, seed: Any, dtype: str, shape: tuple[int, ...], mode: str
 # -- outputs and tangents -------------------------------------------------------------------------------------------
 def matching_leaves(name: str, structure: Structure, tree: Any) -> list[Any]:
     """The leaves of ``tree``, which must have ``structure``."""
+    if structure is LEAF:
+        return [tree if tree is None else np.asarray(tree)]
+    if structure.kind == "dict" and isinstance(tree, Mapping) and set(tree) == set(structure.meta):
+        tree = {key: tree[key] for key in structure.meta}  # keys are what counts, not their order
     leaves, found = flatten(tree)
-    if structure is LEAF and found is not LEAF:
-        return [np.asarray(tree)]
     if found != structure:
         raise TypeError(f"{name}: the structure {structure} expected, got {found}")
     return leaves
@@ -251,30 +263,53 @@ def match_out(name: str, structure: Structure, out: Any) -> list[Any]:
 
 
 def match_tangents(name: str, parameters: Sequence[Parameter], tangents: Any) -> dict[int, Any]:
-    """Tangents by the position of their parameter."""
+    """Tangents by the position of their parameter: from a dict, a tuple in the order of the arguments, or for the only one."""
     names = [p.name for p in parameters]
     if isinstance(tangents, Mapping):
         for key in tangents:
             if key not in names:
                 raise TypeError(f"tangents: {name} has no argument {key!r}; it has {', '.join(names)}")
-        return {names.index(key): value for key, value in tangents.items()}
+        return {names.index(key): value for key, value in tangents.items() if value is not None}
     if isinstance(tangents, (tuple, list)) and len(tangents) == len(names):
         return {k: value for k, value in enumerate(tangents) if value is not None}
-    if len(names) == 1:
+    if len(names) == 1 and tangents is not None:
         return {0: tangents}
-    raise TypeError(f"tangents: a dict from argument names of {name} ({', '.join(names)}) to directions expected")
+    raise TypeError(
+        f"tangents: a dict from argument names of {name} ({', '.join(names)}) to directions expected, "
+        f"got {type(tangents).__name__}"
+    )
 
 
 def fit_tangent(name: str, tangent: Any, dtype: str, shape: tuple[int, ...]) -> Any:
-    array = as_array(tangent, dtype)
+    array = as_array(tangent, dtype, "a tangent")
     if array.shape != shape:
         if array.ndim:
-            raise ValueError(f"tangents: {name} has shape {shape}, its tangent {array.shape}")
+            raise ShapeError(f"tangents: {name} has shape {shape}, its tangent {array.shape}; they must be equal")
         return np.full(shape, array)
     return array
 
 
-def declared_key(parameter: Parameter) -> tuple[Structure, tuple[Leaf, ...]]:
-    """The part of a key that a declared parameter has before there is data."""
-    specs, structure = flatten(parameter.declared)
-    return structure, tuple(Leaf(s.dtype.name, (None,) * len(s.shape), False, s) for s in specs)
+def is_declared(tree: Any) -> bool:
+    """Whether a value is, or contains, a type that stands for data to come."""
+    return any(getattr(leaf, "pullback_leaf", False) for leaf in flatten(tree)[0])
+
+
+def declared_key(parameter: Parameter, given: Any = None) -> tuple[Structure, tuple[Leaf, ...]]:
+    """The part of a key that a parameter has before there is data: by its declaration, or by the types ``given`` for it."""
+    specs, structure = flatten(parameter.declared if given is None else given)
+    shapes = [tuple(None for _ in s.shape) for s in specs]
+    return structure, tuple(Leaf(s.dtype.name, shape, False, s) for s, shape in zip(specs, shapes, strict=True))
+
+
+def serves(ahead: Sequence[tuple[Structure, tuple[Leaf, ...]]], key: Sequence[tuple[Structure, tuple[Leaf, ...]]]) -> bool:
+    """Whether what was compiled for the types of ``ahead`` can serve a call with ``key``; lengths are compared elsewhere.
+
+    A Python number is served as the number of the declared type.
+    """
+    for (structure, types), (found, leaves) in zip(ahead, key, strict=True):
+        if structure != found:
+            return False
+        for declared, leaf in zip(types, leaves, strict=True):
+            if declared.dtype != leaf.dtype or len(declared.shape) != len(leaf.shape):
+                return False
+    return True

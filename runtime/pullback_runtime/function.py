@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,11 +23,13 @@ from pullback_runtime import binding
 from pullback_runtime.binding import Arguments, Parameter
 from pullback_runtime.errors import DTypeError, PullbackError, SeedError
 from pullback_runtime.kernel import Kernel
-from pullback_runtime.signature import FLOATS, Structure
+from pullback_runtime.signature import FLOATS, Structure, flatten
 from pullback_runtime.variable import Variable, record
 
 LOG = logging.getLogger("pullback")
 Place = int | str  # a leaf's position, or the name of an intermediate value
+STAGES = ("primal", "adjoint", "loops", "llvm", "optimized", "asm")
+KEPT = 512  # specializations of one Function; of more the oldest are dropped
 
 
 class Specialization(Protocol):
@@ -48,6 +51,7 @@ class Specialization(Protocol):
     def expand(self, wrt: tuple[Place, ...], result: int, primal: bool) -> Kernel: ...
     def text(self, stage: str) -> str: ...
     def describe(self) -> str: ...
+    def output_text(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,10 @@ class Function:
         self._make = make
         self._symbolic = symbolic
         self._found: dict[Any, list[Specialization]] = {}
-        self._reasons: list[str] = []
+        self._ahead: list[tuple[Any, Specialization]] = []  # compiled for declared types: their keys
+        self._reasons: deque[str] = deque(maxlen=KEPT)
+        self._order: deque[tuple[Any, Specialization]] = deque()
+        self._made = 0
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -129,26 +136,40 @@ class Function:
 
     def _prepare(self, values: Sequence[Any], floats: frozenset[int] = frozenset()) -> _Call:
         arguments = binding.arguments(self.parameters, values, floats, self._symbolic)
-        for specialization in self._found.get(arguments.key, ()):
-            bound = specialization.bind(arguments.leaves)
-            if bound is not None:
-                return _Call(arguments, specialization, bound[0], [*arguments.leaves, *bound[1]])
-        return self._specialize(arguments)
+        return _served(arguments, self._found.get(arguments.key, ())) or self._specialize(arguments)
 
     def _specialize(self, arguments: Arguments) -> _Call:
         with self._lock:
-            known = self._found.get(arguments.key, [])
-            for specialization in known:  # another thread may have made it meanwhile
-                bound = specialization.bind(arguments.leaves)
-                if bound is not None:
-                    return _Call(arguments, specialization, bound[0], [*arguments.leaves, *bound[1]])
-            specialization = self._make(arguments)
-            self._note(arguments, specialization, "a guard of the others fails" if known else "new argument types")
-            self._found[arguments.key] = [*known, specialization]
-        bound = specialization.bind(arguments.leaves)
-        if bound is None:
-            raise PullbackError(f"{self.__name__}: a trace does not fit the arguments that it was made for; please report this")
-        return _Call(arguments, specialization, bound[0], [*arguments.leaves, *bound[1]])
+            known = self._found.get(arguments.key, ())
+            ahead = [made for key, made in self._ahead if made not in known and binding.serves(key, arguments.key)]
+            call = _served(arguments, known)  # another thread may have made it meanwhile
+            if call is None:
+                call = _served(arguments, ahead)
+                if call is not None:
+                    self._found[arguments.key] = [*known, call.specialization]
+            if call is None:
+                made = self._make(arguments)
+                call = _served(arguments, [made])
+                if call is None:
+                    raise PullbackError(
+                        f"{self.__name__}: a trace does not fit the arguments that it was made for; please report this"
+                    )
+                self._keep(arguments, made, "a guard of the others fails" if known else "new argument types")
+        return call
+
+    def _keep(self, arguments: Arguments, specialization: Specialization, why: str) -> None:
+        """Remember a specialization, and forget the oldest if there are too many. The lock is held."""
+        key = arguments.key
+        self._found[key] = [*self._found.get(key, ()), specialization]
+        self._order.append((key, specialization))
+        if len(self._order) > KEPT:
+            old, gone = self._order.popleft()
+            left = [s for s in self._found.get(old, ()) if s is not gone]
+            self._found[old] = left
+            if not left:
+                del self._found[old]
+        self._made += 1
+        self._note(arguments, specialization, why)
 
     def _note(self, arguments: Arguments, specialization: Specialization, why: str) -> None:
         kinds = iter(arguments.kinds())
@@ -163,17 +184,20 @@ class Function:
         return [path for parameter, (structure, _) in pairs for path in structure.paths(parameter.name)]
 
     def cache_info(self) -> CacheInfo:
-        return CacheInfo(len(self._reasons), tuple(self._reasons))
+        """How many specializations were made, and (for the latest) why."""
+        return CacheInfo(self._made, tuple(self._reasons))
 
     def specialize(self, *args: Any, **kwargs: Any) -> Function:
-        """Compile ahead of data: for the declared types if called without arguments, else for example arguments."""
+        """Compile ahead of data: for the declared types if called without arguments; else for types, such as
+        ``pb.f64["n", 3]``, or example values in place of the arguments."""
         self._example(args, kwargs).specialization.primal()
         return self
 
     def _example(self, args: Sequence[Any], kwargs: dict[str, Any]) -> _Call:
         """A prepared call for texts: with the arguments given, or the latest specialization, or from declarations."""
         if args or kwargs:
-            return self._prepare(binding.bind(self.__name__, self.parameters, args, kwargs))
+            values = binding.bind(self.__name__, self.parameters, args, kwargs)
+            return self._declared(values) if any(map(binding.is_declared, values)) else self._prepare(values)
         if self._found:
             latest = list(self._found.values())[-1][-1]
             return _Call(Arguments([], list(self._found)[-1]), latest, {}, [])
@@ -183,14 +207,21 @@ class Function:
                 f"{self.__name__} has no specialization yet: call it, pass example arguments, or declare the types of "
                 f"{', '.join(missing)}, as in {missing[0]}: pb.f64['n']"
             )
-        key = tuple(binding.declared_key(p) for p in self.parameters)
+        return self._declared([p.declared for p in self.parameters])
+
+    def _declared(self, types: Sequence[Any]) -> _Call:
+        """A specialization ahead of data. It also serves calls whose short lengths would be compiled in otherwise."""
+        for parameter, given in zip(self.parameters, types, strict=True):
+            if not all(getattr(leaf, "pullback_leaf", False) for leaf in flatten(given)[0]):
+                raise TypeError(f"specialize: a type such as pb.f64['n'] expected for {parameter.name}, as for the others")
+        key = tuple(binding.declared_key(p, given) for p, given in zip(self.parameters, types, strict=True))
+        arguments = Arguments([], key)
         with self._lock:
             if key not in self._found:
-                arguments = Arguments([], key)
                 specialization = self._make(arguments)
-                self._note(arguments, specialization, "declared types")
-                self._found[key] = [specialization]
-        return _Call(Arguments([], key), self._found[key][0], {}, [])
+                self._keep(arguments, specialization, "declared types")
+                self._ahead.append((key, specialization))
+            return _Call(arguments, self._found[key][0], {}, [])
 
     # -- derivatives ----------------------------------------------------------------------------------------------------
     def vjp(
@@ -218,6 +249,12 @@ class Function:
     def value_and_grad(self, *args: Any, wrt: Any = None, out: Any = None, **kwargs: Any) -> Any:
         """(value, gradients) of a function with one scalar output, seeded with 1."""
         values = binding.bind(self.__name__, self.parameters, args, kwargs)
+        made = self._target(values, wrt)[0].specialization
+        if made.ranks != (0,) or made.kinds[0] not in FLOATS:
+            raise SeedError(
+                f"value_and_grad takes a function with one scalar output; {self.__name__} returns {made.output_text()}; "
+                "use vjp(..., seed=...) with the gradient of some loss with respect to each output"
+            )
         results, gradients, call = self._reverse(values, None, None, wrt, True, out)
         return call.specialization.output.unflatten(results), gradients
 
@@ -269,16 +306,20 @@ class Function:
         """Which outputs and intermediates are seeded, and with what."""
         made = call.specialization
         named: dict[str, Any] = {}
-        if isinstance(seed, dict) and any(isinstance(k, str) and k in made.names for k in seed):
+        if isinstance(seed, dict):
             outputs = made.output.meta if made.output.kind == "dict" else ()
-            named = {k: v for k, v in seed.items() if k in made.names and k not in outputs}
-            seed = {k: v for k, v in seed.items() if k not in named} or (None if made.output.kind != "dict" else {})
-        if named and not seed:
+            named = {k: v for k, v in seed.items() if k not in outputs}
+            for name in named:
+                if name not in made.names:
+                    known = ", ".join(map(repr, (*outputs, *made.names))) or "none"
+                    raise SeedError(f"seed: {self.__name__} has no output or named value {name!r}; it has {known}")
+            seed = {k: v for k, v in seed.items() if k in outputs} or None
+        if named and seed is None:
             matched: list[Any] = [None] * len(made.kinds)
             default = False
         else:
             matched = binding.match_seed(self.__name__, made.output, made.kinds, made.ranks, seed)
-            default = seed is None
+            default = all(value is None for value in matched)
         shapes = made.shapes(call.sizes)
         if any(shape is None for shape in shapes):  # a length that the data decide
             shapes = [np.shape(r) for r in made.primal()(call.inputs)]
@@ -305,14 +346,19 @@ class Function:
             raise SeedError(f'seed_mode="expand" takes the seed of one output, got {len(given)}')
         (result,) = given
         shape = made.expanded(result, call.sizes)
+        own = made.shapes(call.sizes)[result]
         array = binding.as_array(matched[result], made.kinds[result])
-        if array.ndim and array.size != 1 and array.shape != shape:
+        if array.size == 1 or array.shape == own:  # nothing to expand
+            assert own is not None
+            return made.vjp(places, (result,), primal), [binding.fit_seed(self.__name__, array, made.kinds[result], own, None)]
+        try:
+            filled = np.broadcast_to(array, shape)
+        except ValueError:
             raise SeedError(
                 f'seed_mode="expand": the output of {self.__name__} is a sum over an array of shape {shape}, '
                 f"the seed has shape {array.shape}; they must be equal"
-            )
-        filled = array if array.shape == shape else np.full(shape, array.reshape(()))
-        return made.expand(places, result, primal), [filled]
+            ) from None
+        return made.expand(places, result, primal), [np.ascontiguousarray(filled)]
 
     def pullback(self, *args: Any, wrt: Any = None, copy: bool = True, **kwargs: Any) -> Any:
         """(value, pull): the forward pass once; ``pull(seed)`` gives the gradients, as often as wanted.
@@ -373,11 +419,22 @@ class Function:
     def ir(self, stage: str = "primal", *args: Any, **kwargs: Any) -> str:
         """The text of a stage: "primal", "adjoint", "loops", "llvm" or "asm", of the latest specialization or of the one
         that serves the arguments given."""
+        if stage not in STAGES:
+            raise ValueError(f"no stage {stage!r}; there are {', '.join(STAGES)}")
         return self._example(args, kwargs).specialization.text(stage)
 
     def specialization(self, *args: Any, **kwargs: Any) -> Specialization:
         """The specialization that serves these arguments (without arguments: the latest, or that of the declarations)."""
         return self._example(args, kwargs).specialization
+
+
+def _served(arguments: Arguments, candidates: Sequence[Specialization]) -> _Call | None:
+    """The call by the first specialization that fits its lengths and what is captured."""
+    for specialization in candidates:
+        bound = specialization.bind(arguments.leaves)
+        if bound is not None:
+            return _Call(arguments, specialization, bound[0], [*arguments.leaves, *bound[1]])
+    return None
 
 
 class _Gradients:
@@ -406,7 +463,7 @@ class _Gradients:
             if structure is None:
                 made.append(next(supply))
             else:
-                leaves = [next(supply) if i in self.floating else np.zeros_like(self.leaves_of_call[i])[()] for i in span]
+                leaves = [next(supply) if i in self.floating else _zero(self.leaves_of_call[i]) for i in span]
                 made.append(structure.unflatten(leaves))
         return made[0] if self.single else tuple(made)
 
@@ -420,6 +477,11 @@ class _Gradients:
                 arrays = binding.match_out("gradient", structure, part)
                 found.extend(array for array, i in zip(arrays, span, strict=True) if i in self.floating)
         return found
+
+
+def _zero(leaf: Any) -> Any:
+    """The gradient of an integer within a container."""
+    return np.zeros_like(leaf)[()] if isinstance(leaf, (np.ndarray, np.generic)) else 0
 
 
 def _shared(result: np.ndarray[Any, Any], held: Sequence[Any]) -> bool:

@@ -49,7 +49,7 @@ class Structure:
         if self.kind == "dict":
             return dict(zip(self.meta, parts, strict=True))
         if self.kind == "namedtuple":
-            return self.meta(*parts)
+            return self.meta._make(parts)
         if self.kind == "dataclass":
             fields = (f.name for f in dataclasses.fields(self.meta))
             return self.meta(**dict(zip(fields, parts, strict=True)))
@@ -170,6 +170,11 @@ def canonical(value: Any, path: str) -> tuple[Any, str, bool]:
         if not -(2**63) <= value < 2**63:
             raise DTypeError(f"{path}: the integer {value} does not fit 64 bits; pass it as a float")
         return value, "i64", True
+    if isinstance(value, (np.ma.MaskedArray, np.matrix)):
+        raise DTypeError(
+            f"{path} is a {kind.__name__}, whose mask or own meaning of * would be lost; pass a plain array, for example with "
+            f"{'x.filled(0.0)' if isinstance(value, np.ma.MaskedArray) else 'np.asarray(x)'}"
+        )
     if not isinstance(value, (np.ndarray, np.generic)):
         array = _converted(value, path)
     else:
