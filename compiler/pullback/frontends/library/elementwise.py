@@ -18,9 +18,9 @@ from pullback.ir.types import DType, bool_, f64, i64
 _FLOORS_KEEP_INTEGERS = np.floor(np.int64(1)).dtype.kind == "i"  # since NumPy 2.1
 
 
-def floats(op: str) -> Callable[..., Array]:
+def floats(op: str, **attrs: Any) -> Callable[..., Array]:
     """A function of floats; integers are converted first."""
-    return lambda *args: elementwise(op, *args, floats=True)
+    return lambda *args: elementwise(op, *args, floats=True, **attrs)
 
 
 def truth(x: Any) -> Array:
@@ -53,7 +53,13 @@ def astype(x: Any, dtype: Any, copy: bool = True) -> Array:
     array = wrap(x)
     array.context.here()
     wanted = to_dtype(array.context, dtype)
-    return Array(array.context, convert(array, wanted))
+    known = array.pending_constant()
+    if known is not None:
+        return Array.constant(array.context, known.astype(wanted.numpy))
+    result = Array(array.context, convert(array, wanted))
+    if array.known is not None:
+        result.known = array.known.astype(wanted.numpy)
+    return result
 
 
 def convert(array: Array, dtype: DType) -> Value:
@@ -437,7 +443,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "numpy.conj": positive,
     "numpy.real_if_close": real,
     "numpy.astype": astype,
-    "numpy.sinc": floats("sinc"),
+    "numpy.sinc": floats("sinc_n", order=0),
 }  # fmt: skip
 FUNCTIONS |= {
     f"numpy.{new}": FUNCTIONS[f"numpy.{old}"]

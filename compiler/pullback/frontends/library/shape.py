@@ -72,13 +72,20 @@ def _fill_in(array: Array, shape: Any) -> Shape:
         rest = product(n for n in sizes if n != -1)
         sizes[unknown[0]] = _quotient(array, total, rest, tuple(sizes))
     new = product(sizes)
-    if new != total and not trace.equate(new, total) and not trace.specialize(new, total):
+    if not _made_equal(trace, new, total):
         raise trace.error(
             ShapeError,
             f"cannot reshape array of size {total} into shape {_text(sizes)}",
             "the products of the two shapes must be equal",
         )
     return tuple(trace.canonical(n) for n in sizes)
+
+
+def _made_equal(trace: Trace, new: Size, total: Size) -> bool:
+    try:
+        return trace.equate(new, total) or trace.specialize(new, total)
+    except ShapeError:  # which speaks of broadcasting
+        return False
 
 
 def _quotient(array: Array, total: Size, rest: Size, sizes: Shape) -> Size:

@@ -14,7 +14,7 @@ from pullback.frontends.promote import cast, elementwise, float_dtype, wrap
 
 LOG_2PI = math.log(2 * math.pi)
 
-erf, erfc, gammaln, digamma = floats("erf"), floats("erfc"), floats("gammaln"), floats("digamma")
+erf, erfc, gammaln, digamma = floats("erf"), floats("erfc"), floats("gammaln"), floats("polygamma_n", order=0)
 expit, logit, xlogy = floats("expit"), floats("logit"), floats("xlogy")
 exp, log, log1p, logaddexp = floats("exp"), floats("log"), floats("log1p"), floats("logaddexp")
 
@@ -97,7 +97,7 @@ def polygamma(n: Any, x: Any) -> Array:
     array = _float(x)
     if not isinstance(n, int) or n < 0:
         raise array.context.error(UnsupportedError, "polygamma needs a static order", "give a number, 0 for digamma")
-    return digamma(array) if n == 0 else elementwise("polygamma", array, n=n)
+    return elementwise("polygamma_n", array, order=n)
 
 
 def exp10(x: Any) -> Array:
