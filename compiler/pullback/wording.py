@@ -77,8 +77,12 @@ class Words:
     def __getattr__(self, name: str) -> Callable[..., Text]:
         def write(*operands: Any, **attrs: Any) -> Text:
             texts = [text_of(o) for o in operands]
-            if name == "select" and "nan" in (texts[1].text, texts[2].text):  # outside the domain; not worth telling
-                return texts[2] if texts[1].text == "nan" else texts[1]
+            if name == "like":
+                return texts[1]
+            if name == "select":  # edges and what lies outside the domain are not worth telling
+                for branch, other in ((1, 2), (2, 1)):
+                    if texts[branch].text in ("nan", "inf", "-inf"):
+                        return texts[other]
             return formula(name, texts, attrs)
 
         return write

@@ -1,0 +1,5 @@
+"""``python -m pullback.cli``."""
+
+from pullback.cli import main
+
+main()

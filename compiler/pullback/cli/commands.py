@@ -1,0 +1,231 @@
+"""The commands: ``run``, ``grad``, ``check``, ``explain``, ``emit``; an expression or file alone means ``grad``."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+import numpy as np
+
+from pullback.cli.data import parse
+from pullback.cli.errors import CommandError
+from pullback.cli.program import Program, is_file, load, reported
+from pullback.cli.show import echo_json, print_gradients, print_values, result, write
+
+STAGES = ("ir", "adjoint", "loops", "llvm", "asm", "sympy", "latex", "dot")
+EXAMPLES = """\b
+Examples:
+  pullback 'x**2*sin(y)' --at x=1 --at y=2
+  pullback run model.expr --data table.csv --at b='[0.5, 1]'
+  pullback grad model.expr --data table.csv --at b=b.npy --wrt b
+  pullback grad 'a @ b' --at a=a.npy --at b=b.npy --seed 1
+  pullback explain '(x + y)*z' --at x=4 --at y=-3 --at z=5
+  pullback check model.expr --data table.csv --at b='[0.5, 1]'
+  pullback emit 'exp(x)*y' --stage adjoint
+
+\b
+An expression file holds inputs with types, named steps and a return:
+  X: f64[n, p]
+  b: f64[p]
+  y: f64[n]
+  mu = exp(X @ b)
+  return sum(mu - y*log(mu))
+"""
+_NEGATIVE = re.compile(r"-(?![-oh])[\w.(]")
+
+
+class _Arguments:
+    """Expressions may begin with a minus sign, which click would read as an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = [f" {a}" if _NEGATIVE.match(a) else a for a in args]
+        parsed: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]  # click's, by the class this is mixed into
+        return parsed
+
+
+class _Command(_Arguments, click.Command):
+    pass
+
+
+class _Main(_Arguments, click.Group):
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(name, self.commands, n=1, cutoff=0.7) if len(name) < 20 else []
+        if near and not is_file(name) and not any(a.startswith(f"{name}=") for a in args):
+            raise CommandError(f"there is no command {name!r}; did you mean {near[0]}?")
+        return "grad", self.commands["grad"], args
+
+
+@click.group(cls=_Main, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.version_option(package_name="pullback", prog_name="pullback")
+def cli() -> None:
+    """Exact gradients of formulas, as machine code.
+
+    FILE is an expression file, or an expression such as 'x**2*sin(y)' itself; alone, it means grad.
+    """
+
+
+Function = Callable[..., Any]
+
+
+def _inputs(function: Function) -> Function:
+    for option in (
+        click.option("--data", multiple=True, metavar="FILE", help="A table of inputs: .csv (columns), .npz or .json."),
+        click.option("--at", multiple=True, metavar="NAME=VALUE", help="An input: a number, a list [1, 2] or a .npy file."),
+        click.argument("target", metavar="FILE|EXPRESSION"),
+    ):
+        function = option(function)
+    return function
+
+
+def _json(function: Function) -> Function:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(function)
+
+
+def _output(function: Function) -> Function:
+    return click.option("-o", "--output", metavar="FILE", help="Write the results to a .npz or .json file.")(function)
+
+
+def _seed(function: Function) -> Function:
+    help = "The gradient of the output: a number, a list, a .npy or .json file. 1 for a scalar output if absent."
+    mode = "What to do with a seed of another shape than the output's."
+    function = click.option("--seed-mode", type=click.Choice(["broadcast", "expand"]), help=mode)(function)
+    return click.option("--seed", metavar="VALUE|FILE", help=help)(function)
+
+
+@cli.command(cls=_Command)
+@_inputs
+@_output
+@_json
+def run(target: str, at: Sequence[str], data: Sequence[str], output: str | None, as_json: bool) -> None:
+    """The value at a point."""
+    program = load(target, at, data)
+    values = program.complete("run")
+    with reported():
+        value = program.function(**values)
+    if output:
+        write(output, value, None)
+    if as_json:
+        echo_json(result(value, None))
+    elif not output:
+        print_values(value)
+
+
+@cli.command(cls=_Command)
+@_inputs
+@_seed
+@click.option("--wrt", multiple=True, metavar="NAME", help="Differentiate by this input or named value only; repeatable.")
+@_output
+@_json
+def grad(
+    target: str,
+    at: Sequence[str],
+    data: Sequence[str],
+    seed: str | None,
+    seed_mode: str | None,
+    wrt: Sequence[str],
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """The value and the gradient by each input."""
+    program = load(target, at, data)
+    values = program.complete("grad")
+    names = list(dict.fromkeys(wrt)) or program.floating()
+    if not names:
+        raise CommandError(f"{program.function.__name__} has no floating input, so there is nothing to differentiate by")
+    with reported():
+        value, found = program.function.vjp(**values, seed=_seed_value(program, seed), seed_mode=seed_mode, wrt=tuple(names))
+    gradients = dict(zip(names, found, strict=True))
+    if output:
+        write(output, value, gradients)
+    if as_json:
+        echo_json(result(value, gradients))
+    elif not output:
+        print_gradients(value, gradients, values)
+
+
+def _seed_value(program: Program, seed: str | None) -> Any:
+    """The seed of a single output is an array; of several it has their structure."""
+    if seed is None:
+        return None
+    value = parse(seed, "--seed", nested=True)
+    single = program.function.specialization(**program.values).output.kind == "leaf"
+    return np.asarray(value, float) if single and not isinstance(value, dict) else value
+
+
+@cli.command(cls=_Command)
+@_inputs
+@_json
+def check(target: str, at: Sequence[str], data: Sequence[str], as_json: bool) -> None:
+    """Verify the derivatives; exit status 1 if they fail."""
+    program = load(target, at, data)
+    values = program.complete("check")
+    with reported():
+        report = program.function.check(**values)
+    if as_json:
+        echo_json(report.to_json())
+    else:
+        click.echo(report.text)
+    if not report.ok:
+        raise click.exceptions.Exit(1)
+
+
+@cli.command(cls=_Command)
+@_inputs
+@_seed
+@click.option("--graph", metavar="FILE", help="Draw the graph: .svg, .png or .pdf (with Matplotlib), or .dot.")
+@_json
+def explain(
+    target: str,
+    at: Sequence[str],
+    data: Sequence[str],
+    seed: str | None,
+    seed_mode: str | None,
+    graph: str | None,
+    as_json: bool,
+) -> None:
+    """The chain rule, step by step."""
+    program = load(target, at, data)
+    values = program.complete("explain")
+    with reported():
+        from pullback.explain import explain as tell
+
+        story = tell(program.function, seed=_seed_value(program, seed), seed_mode=seed_mode, **values)
+        if graph:
+            story.save(graph)
+    if as_json:
+        echo_json(story.to_json())
+    else:
+        click.echo(story.text)
+
+
+@cli.command(cls=_Command)
+@_inputs
+@click.option("--stage", type=click.Choice(STAGES), default="ir", show_default=True, help="What to print.")
+def emit(target: str, at: Sequence[str], data: Sequence[str], stage: str) -> None:
+    """The text of a stage of compilation. Without inputs it is for their declared types."""
+    program = load(target, at, data)
+    with reported():
+        click.echo(_stage(program, stage, {} if program.missing else program.values))
+
+
+def _stage(program: Program, stage: str, values: Mapping[str, Any]) -> str:
+    function = program.function
+    if stage in ("adjoint", "loops", "llvm", "asm"):
+        return function.ir(stage, **values).rstrip()
+    made: Any = function.specialization(**values)
+    if stage == "dot":
+        from pullback.graph import dot
+
+        return dot(made.func)
+    if stage == "ir":
+        return str(made.func).rstrip()
+    from pullback import symbolic
+
+    shapes = [np.shape(values[p.name]) for p in function.parameters] if values else None
+    return symbolic.text(made.func, shapes) if stage == "sympy" else symbolic.latex(made.func, shapes)

@@ -1,0 +1,117 @@
+"""What the command works on: a function made from a file or an inline expression, with values for its inputs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pullback.cli.data import Table, assignments, gather
+from pullback.cli.errors import CommandError
+from pullback.compiled import CompiledFunction
+from pullback.errors import PullbackError, SeedError
+from pullback.frontends.expression import ExpressionFrontend, inline
+from pullback.frontends.expression_names import CONSTANTS, ELEMENT_TYPES
+from pullback.frontends.expression_source import clipped
+from pullback.ir.types import Type, f64
+from pullback.llvm import Options
+from pullback_runtime.binding import REQUIRED
+
+SUFFIXES = (".expr", ".pb", ".py", ".txt")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function and the values that were given for its inputs, by name, defaults included."""
+
+    function: CompiledFunction
+    target: str  # as the user wrote it
+    values: Mapping[str, Any]
+
+    @property
+    def missing(self) -> list[Any]:
+        return [p for p in self.function.parameters if p.name not in self.values]
+
+    def floating(self) -> list[str]:
+        """The inputs that have gradients."""
+        return [n for n, v in self.values.items() if np.asarray(v).dtype.kind == "f"]
+
+    def complete(self, command: str) -> Mapping[str, Any]:
+        """The values, or an error that lists what is missing, with its types and an example."""
+        missing = self.missing
+        if missing:
+            lines = [f"missing input{'s' if len(missing) > 1 else ''} of {clipped(self.target)}:"]
+            lines += [f"  {p.name}: {p.declared if p.declared is not None else 'f64'}" for p in missing]
+            example = " ".join(f"--at {p.name}={_example(p)}" for p in missing)
+            start = "pullback" + (f" {command}" if command != "grad" or is_file(self.target) else "")
+            lines += ["for example:", f"  {start} {shlex.quote(clipped(self.target))} {example}"]
+            raise CommandError("\n".join(lines))
+        return self.values
+
+
+def _example(parameter: Any) -> str:
+    declared = parameter.declared
+    kind = "f" if declared is None else declared.dtype.kind
+    one, two = {"f": ("1.5", "2.5"), "i": ("1", "2"), "b": ("True", "False")}[kind]
+    rank = 0 if declared is None else len(declared.shape)
+    if rank == 0:
+        return one
+    if rank > 1:
+        return f"{parameter.name}.npy"
+    length = declared.shape[0]
+    count = length if isinstance(length, int) and length <= 6 else 2
+    return f"'[{', '.join((one, two)[k % 2] for k in range(count))}]'"
+
+
+def is_file(target: str) -> bool:
+    try:
+        return os.path.isfile(target)
+    except ValueError:  # a null character
+        return False
+
+
+def load(target: str, at: Sequence[str], data: Sequence[str]) -> Program:
+    """The program of a file's name or an expression, with the inputs that ``--at`` and ``--data`` give."""
+    given = assignments(at)
+    tables = [Table(path) for path in data]
+    with reported():
+        frontend = _frontend(target, given, tables)
+        function = CompiledFunction(frontend, Options())
+    values = gather(frontend.parameters, given, tables)
+    for parameter in frontend.parameters:
+        if parameter.default is not REQUIRED:
+            values.setdefault(parameter.name, np.asarray(parameter.default, parameter.declared.dtype.numpy)[()])
+    return Program(function, target, {p.name: values[p.name] for p in frontend.parameters if p.name in values})
+
+
+def _frontend(target: str, given: Mapping[str, Any], tables: Sequence[Table]) -> ExpressionFrontend:
+    if is_file(target):
+        return ExpressionFrontend.load(target)
+    if target.lower().endswith(SUFFIXES) and " " not in target and "(" not in target:
+        raise CommandError(f"there is no file {clipped(target)}")
+    if len(target) < 1000 and os.path.isdir(target):
+        raise CommandError(f"{clipped(target)} is a directory; a file or an expression expected")
+    types: dict[str, Type | None] = {n: None if np.ndim(v) else Type(f64) for n, v in given.items()}
+    for table in tables:
+        for name in table.names:
+            if name not in CONSTANTS and name not in ELEMENT_TYPES:
+                types.setdefault(name, None)
+    return inline(target.strip(), types)
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Errors of the library become the command's: a message and exit status 2, no traceback."""
+    try:
+        yield
+    except SeedError as error:
+        raise CommandError(f"{error}\n  on the command line: --seed 1, --seed '[1, -2]' or --seed seed.npy") from None
+    except (BrokenPipeError, CommandError):
+        raise
+    except (PullbackError, TypeError, ValueError, IndexError, ZeroDivisionError, OSError, MemoryError) as error:
+        raise CommandError(str(error) or type(error).__name__) from None
