@@ -17,6 +17,8 @@ Shape: TypeAlias = tuple[Size, ...]
 class DType:
     """An element type. ``f64["n", 3]`` is the type of an array of it, as annotations write it."""
 
+    pullback_leaf: ClassVar[bool] = True  # in a tree of arguments it stands for a number
+
     name: str
     numpy: np.dtype[Any]
     kind: str  # "f", "i" or "b"

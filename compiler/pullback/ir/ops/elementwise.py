@@ -22,7 +22,7 @@ from pullback.ir.ops.base import (
     table,
     truth,
 )
-from pullback.ir.types import Type, bool_
+from pullback.ir.types import Type, bool_, i64
 
 inf, nan = float("inf"), float("nan")
 ANY = Interval(-3, 3)
@@ -247,8 +247,12 @@ POWI = Elementwise(  # attrs: exponent, an integer known when compiling
 
 
 def _pow_partials(m: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """``y x**(y-1)`` and ``x**y log(x)``; x**0 does not move with x, nor 0**y (y > 0) with y."""
-    slope = m.select(m.eq(y, 0), m.like(x, 0), y * m.pow(x, y - 1))
+    """``y x**(y-1)`` and ``x**y log(x)``; x**0 does not move with x, nor 0**y (y > 0) with y.
+
+    The first needs a case only at 0**0: one for every y = 0 would lose the mixed second derivative.
+    """
+    corner = m.logical_and(m.eq(x, 0), m.eq(y, 0))
+    slope = m.select(corner, m.like(x, 0), y * m.pow(x, y - 1))
     positive_at_zero = m.logical_and(m.eq(x, 0), m.gt(y, 0))
     growth = m.select(positive_at_zero, m.like(x, 0), out * m.log(x))
     return slope, growth
@@ -309,6 +313,32 @@ HYPOT = Elementwise(
         Edge(at=(0.0, 0.0), value=0.0, partials=(0.0, 0.0), why="the subgradient of least norm"),
         Edge(at=(3e200, 4e200), value=5e200, partials=(0.6, 0.8), why="no overflow"),
     ),
+)
+
+
+def _infer_ldexp(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
+    x, exponent = types
+    if x.dtype.kind != "f" or exponent != x.of(i64):
+        raise TypeMismatch(f"floats and i64 exponents of one shape expected, got {x} and {exponent}")
+    return (x,)
+
+
+def _expand_ldexp(m: Any, x: Any, exponent: Any) -> Any:
+    """In three steps, since 2**exponent alone may be out of range where the product is not."""
+    n = m.convert(m.minimum(m.maximum(exponent, -2200), 2200), dtype=x.dtype.name)
+    first = m.trunc(n / 3.0)
+    second = m.trunc((n - first) / 2.0)
+    return x * m.exp2(first) * m.exp2(second) * m.exp2(n - first - second)
+
+
+LDEXP = Elementwise(  # x * 2**exponent, exact wherever the result is a normal number
+    name="ldexp",
+    infer=_infer_ldexp,
+    numpy=np.ldexp,
+    sympy=lambda sp, x, exponent: x * sp.Integer(2) ** exponent,
+    partials=lambda m, out, x, exponent: (m.ldexp(m.like(x, 1), exponent), None),
+    lower=Compose(_expand_ldexp),
+    samples=((("f64[3]", "i64[3]"), {}),),
 )
 
 
@@ -553,7 +583,7 @@ LOGICAL_NOT = Elementwise(
 OPS = table(
     *(ADD, SUB, MUL, DIV, NEG, SQUARE, GUARDED_MUL),
     *(FMOD, MOD, FLOORDIV, LIBM_FMOD, INT_REM, INT_DIV),
-    *(POWI, POW, SQRT, CBRT, HYPOT),
+    *(POWI, POW, SQRT, CBRT, HYPOT, LDEXP),
     *(ABS, FLOAT_ABS, SIGN, COPYSIGN, FLOOR, CEIL, RINT, TRUNC),
     *(SELECT, MAXIMUM, MINIMUM, FMAX, FMIN),
     *(EQ, NE, LT, LE, GT, GE, ISNAN, ISINF, ISFINITE),

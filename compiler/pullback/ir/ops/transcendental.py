@@ -122,8 +122,12 @@ LOGADDEXP = Elementwise(
 
 
 def _share(m: Any, x: Any, y: Any) -> Any:
-    """exp(x) / (exp(x) + exp(y)), and 0 for a term that is zero."""
-    return m.select(m.eq(x, -inf), m.like(x, 0), m.select(m.eq(x, y), m.like(x, 0.5), m.expit(x - y)))
+    """exp(x) / (exp(x) + exp(y)), and 0 for a term that is zero.
+
+    Only where both are infinite is there a case of its own: one for all ties would have no slope.
+    """
+    both = m.logical_and(m.eq(x, inf), m.eq(y, inf))
+    return m.select(m.eq(x, -inf), m.like(x, 0), m.select(both, m.like(x, 0.5), m.expit(x - y)))
 
 
 def _xlogy(x: Any, y: Any) -> Any:
@@ -136,7 +140,7 @@ XLOGY = Elementwise(  # x log y, and 0 at x = 0
     infer=FLOAT,
     numpy=_xlogy,
     sympy=lambda sp, x, y: x * sp.log(y),
-    partials=lambda m, out, x, y: (m.log(y), m.select(m.eq(x, 0), m.like(x, 0), x / y)),
+    partials=lambda m, out, x, y: (m.log(y), m.select(m.logical_and(m.eq(x, 0), m.eq(y, 0)), m.like(x, 0), x / y)),
     lower=Compose(lambda m, x, y: m.select(m.logical_and(m.eq(x, 0.0), m.eq(y, y)), 0.0, x * m.log(y))),
     domain=(ANY, POSITIVE),
     singular=True,
