@@ -82,11 +82,11 @@ def _key(wrt: Any) -> Any:
     return tuple(wrt) if isinstance(wrt, list) else wrt
 
 
-def _transform(f: Any, frontend: Callable[[CompiledFunction], Any], key: Any, reserved: bool = False) -> CompiledFunction:
+def _transform(f: Any, frontend: Callable[[CompiledFunction], Any], key: Any) -> CompiledFunction:
     function = _function(f)
 
     def make() -> CompiledFunction:
-        return CompiledFunction(frontend(function), function.options, function._symbolic, reserved)
+        return CompiledFunction(frontend(function), function.options, function._symbolic)
 
     return function.derived(key, make)
 
@@ -105,13 +105,17 @@ def value_and_grad(f: Any, wrt: Any = None) -> CompiledFunction:
 
 
 def vjp(f: Any, wrt: Any = None) -> CompiledFunction:
-    """(value, gradients) as a Function of the arguments and ``seed``, the gradient of some loss by the output."""
-    return _transform(f, lambda g: Reverse(g, wrt), ("vjp", _key(wrt)), reserved=True)
+    """(value, gradients) as a Function of the arguments and ``seed``, the gradient of some loss by the output.
+
+    The seed has the output's shape or is a number, that value everywhere; it may be left out for a scalar output.
+    """
+    return _transform(f, lambda g: Reverse(g, wrt), ("vjp", _key(wrt)))
 
 
 def jvp(f: Any, wrt: Any = None) -> CompiledFunction:
-    """(value, tangent) as a Function of the arguments and ``tangents``, a direction (or a tuple of them, one per ``wrt``)."""
-    return _transform(f, lambda g: Pushforward(g, wrt), ("jvp", _key(wrt)), reserved=True)
+    """(value, tangent) as a Function of the arguments and ``tangents``: a direction (or a tuple of them) for ``wrt``, which is
+    by default every floating argument; or a dict from argument names."""
+    return _transform(f, lambda g: Pushforward(g, wrt), ("jvp", _key(wrt)))
 
 
 def jacobian(f: Any, wrt: Any = None) -> Callable[..., Any]:

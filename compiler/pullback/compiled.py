@@ -1,32 +1,54 @@
-"""``CompiledFunction``: the runtime's Function with what needs the compiler: checks, explanations, higher derivatives."""
+"""``CompiledFunction``: the runtime's Function with what needs the compiler: traces, higher derivatives, checks, texts."""
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from pullback.errors import PullbackError, ShapeError
+from pullback.errors import PullbackError, ShapeError, UnsupportedError
+from pullback.frontends.trace import active
 from pullback.frontends.traced import Spec
 from pullback.ir.dims import Dim, evaluate
-from pullback.ir.types import DTYPES, Type
+from pullback.ir.types import DTYPES, DType, Type
 from pullback.llvm import Options
 from pullback.specialize import Specialization
+from pullback_runtime import binding
 from pullback_runtime.binding import Arguments, Parameter
 from pullback_runtime.function import Function
-from pullback_runtime.signature import Leaf, flatten
+from pullback_runtime.signature import LEAF, flatten, map_leaves
 
 
 class CompiledFunction(Function):
     """A frontend's function, compiled when it is called. ``frontend`` has ``name``, ``parameters`` and ``trace(arguments)``."""
 
-    def __init__(self, frontend: Any, options: Options, symbolic: bool = False, reserved: bool = False):
+    def __init__(self, frontend: Any, options: Options, symbolic: bool = False):
         self.frontend = frontend
         self.options = options
         parameters = [p if isinstance(p, Parameter) else Parameter(p) for p in frontend.parameters]
-        super().__init__(frontend.name, parameters, self._trace, symbolic, frontend, reserved)
+        super().__init__(frontend.name, parameters, self._trace, symbolic, frontend, getattr(frontend, "floats", frozenset()))
         self._derived: dict[Any, CompiledFunction] = {}
+        original = getattr(frontend, "function", None)
+        if original is not None:  # the Function takes the place of what it was made from, in help() too
+            functools.update_wrapper(self, original, assigned=("__module__", "__qualname__", "__doc__"), updated=())
+
+    def __reduce__(self) -> Any:
+        """By reference: to the function that was compiled, or for a decorator to this Function itself."""
+        recipe = getattr(self.frontend, "recipe", None)
+        if recipe is not None:
+            return _derive, recipe
+        original = getattr(self.frontend, "function", None)
+        found: Any = sys.modules.get(getattr(original, "__module__", ""))
+        for part in getattr(original, "__qualname__", "?").split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return self.__qualname__
+        if original is not None and found is original:
+            return _compile_again, (original, self.__name__, self.options, self._symbolic)
+        return super().__reduce__()
 
     def _trace(self, arguments: Arguments) -> Specialization:
         specs = specs_of(self.parameters, arguments)
@@ -38,6 +60,61 @@ class CompiledFunction(Function):
             self._derived[key] = make()
         return self._derived[key]
 
+    def specialize(self, *args: Any, **kwargs: Any) -> Function:
+        given = [_as_type(a) for a in args]
+        return super().specialize(*given, **{name: _as_type(a) for name, a in kwargs.items()})
+
+    # -- derivatives within a trace ---------------------------------------------------------------------------------
+    def vjp(
+        self, *args: Any, seed: Any = None, seed_mode: str | None = None, wrt: Any = None, out: Any = None, **kwargs: Any
+    ) -> Any:
+        if active() is None:
+            return super().vjp(*args, seed=seed, seed_mode=seed_mode, wrt=wrt, out=out, **kwargs)
+        self._only_plainly(seed_mode, out)
+        from pullback import api  # which needs this module
+
+        return api.vjp(self, wrt)(*args, seed=seed, **kwargs)
+
+    def grad(
+        self, *args: Any, seed: Any = None, seed_mode: str | None = None, wrt: Any = None, out: Any = None, **kwargs: Any
+    ) -> Any:
+        if active() is None:
+            return super().grad(*args, seed=seed, seed_mode=seed_mode, wrt=wrt, out=out, **kwargs)
+        return self.vjp(*args, seed=seed, seed_mode=seed_mode, wrt=wrt, out=out, **kwargs)[1]
+
+    def value_and_grad(self, *args: Any, wrt: Any = None, out: Any = None, **kwargs: Any) -> Any:
+        if active() is None:
+            return super().value_and_grad(*args, wrt=wrt, out=out, **kwargs)
+        self._only_plainly(None, out)
+        from pullback import api  # which needs this module
+
+        return api.value_and_grad(self, wrt)(*args, **kwargs)
+
+    def jvp(self, *args: Any, tangents: Any, **kwargs: Any) -> Any:
+        if active() is None:
+            return super().jvp(*args, tangents=tangents, **kwargs)
+        from pullback import api  # which needs this module
+
+        given = binding.match_tangents(self.__name__, self.parameters, tangents)
+        directions = {self.parameters[k].name: tangent for k, tangent in given.items()}
+        return api.jvp(self)(*args, tangents=directions, **kwargs)
+
+    def pullback(self, *args: Any, wrt: Any = None, copy: bool = True, **kwargs: Any) -> Any:
+        if active() is None:
+            return super().pullback(*args, wrt=wrt, copy=copy, **kwargs)
+
+        def pull(seed: Any = None, seed_mode: str | None = None) -> Any:
+            return self.grad(*args, seed=seed, seed_mode=seed_mode, wrt=wrt, **kwargs)
+
+        return self(*args, **kwargs), pull
+
+    def _only_plainly(self, seed_mode: str | None, out: Any) -> None:
+        if seed_mode is not None or out is not None:
+            raise UnsupportedError(
+                f"seed_mode= and out= of {self.__name__} are not available within a traced function; "
+                "broadcast or sum the seed with NumPy's functions instead"
+            )
+
     # -- higher derivatives -----------------------------------------------------------------------------------------
     def jacobian(self, *args: Any, wrt: Any = None, **kwargs: Any) -> Any:
         """Dense Jacobians: for each argument of ``wrt`` an array of shape ``output.shape + argument.shape``.
@@ -45,9 +122,9 @@ class CompiledFunction(Function):
         One reverse pass per element of the output. The output must be one array (or scalar).
         """
         value, pull = self.pullback(*args, wrt=wrt, **kwargs)
-        shape = np.shape(value)
-        if isinstance(value, (tuple, list, dict)):
+        if flatten(value)[1] is not LEAF:
             raise PullbackError(f"jacobian: {self.__name__} has several outputs; take the Jacobian of each")
+        shape = np.shape(value)
         rows = []
         for k in range(int(np.prod(shape))):
             seed = np.zeros(shape)
@@ -82,15 +159,17 @@ class CompiledFunction(Function):
         if wrt is None:
             names = self._floating(args, kwargs)
             wrt = names[0] if len(names) == 1 else tuple(names)
-        tangents = {wrt: vector} if isinstance(wrt, str) else dict(zip(wrt, vector, strict=True))
+        chosen, single = binding.select(self.__name__, self.parameters, wrt)
+        if not single and (not isinstance(vector, (tuple, list)) or len(vector) != len(chosen)):
+            raise TypeError(f"hvp: a tuple of {len(chosen)} directions expected for vector, one for each of wrt")
+        names = [self.parameters[k].name for k in chosen if isinstance(k, int)]
+        tangents = dict(zip(names, (vector,) if single else vector, strict=True))
         return api.grad(self, wrt=wrt).jvp(*args, tangents=tangents, **kwargs)[1]
 
     def _floating(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
         """The names of the floating arguments of a call."""
-        from pullback_runtime import binding
-
         values = binding.bind(self.__name__, self.parameters, args, kwargs)
-        bound = binding.arguments(self.parameters, values, frozenset(), self._symbolic)
+        bound = binding.arguments(self.parameters, values, self._floats, self._symbolic)
         pairs = zip(self.parameters, bound.key, strict=True)
         return [p.name for p, (_, leaves) in pairs if any(leaf.is_float for leaf in leaves)]
 
@@ -108,6 +187,25 @@ class CompiledFunction(Function):
         return explain(self, *args, seed=seed, **kwargs)
 
 
+def _derive(kind: str, base: CompiledFunction, wrt: Any) -> CompiledFunction:
+    """What pickles of derived Functions are made by."""
+    from pullback import api  # which needs this module
+
+    made: CompiledFunction = getattr(api, kind)(base, wrt)
+    return made
+
+
+def _compile_again(function: Any, name: str, options: Options, symbolic: bool) -> CompiledFunction:
+    from pullback.frontends.python import PythonFrontend  # each frontend is loaded when it is used
+
+    return CompiledFunction(PythonFrontend(function, name), options, symbolic)
+
+
+def _as_type(tree: Any) -> Any:
+    """A tree with every element type, such as ``pb.f64``, as the type of a scalar of it."""
+    return map_leaves(lambda leaf: Type(leaf) if isinstance(leaf, DType) else leaf, tree)
+
+
 def _number(array: np.ndarray[Any, Any]) -> Any:
     return array if array.ndim else float(array)
 
@@ -118,14 +216,14 @@ def specs_of(parameters: Sequence[Parameter], arguments: Arguments) -> list[Any]
     leaves = iter(arguments.leaves) if arguments.leaves else None
     count = 0
     trees = []
-    declared: dict[str, tuple[int, str]] = {}
+    declared: list[tuple[str, Type, tuple[int, ...]]] = []
     for parameter, (structure, kinds) in zip(parameters, arguments.key, strict=True):
         specs = []
         for kind in kinds:
             hint = None if leaves is None else np.shape(next(leaves))
             if kind.declared is not None:
                 if hint is not None:
-                    _check_declared(parameter.name, kind.declared, hint, declared)
+                    declared.append((parameter.name, kind.declared, hint))
                 specs.append(Spec(kind.declared, kind.weak, hint, declared=True))
                 continue
             shape: list[Any] = []
@@ -134,29 +232,28 @@ def specs_of(parameters: Sequence[Parameter], arguments: Arguments) -> list[Any]
                 count += length is None
             specs.append(Spec(Type(DTYPES[kind.dtype], tuple(shape)), kind.weak, hint))
         trees.append(structure.unflatten(specs))
+    _check_declared(declared)
     return trees
 
 
-def _check_declared(name: str, type: Type, shape: tuple[int, ...], sizes: dict[str, tuple[int, str]]) -> None:
-    """Lengths against a declared type; ``sizes`` collects what each symbol is, and where that was seen."""
-    for size, length in zip(type.shape, shape, strict=True):
-        symbol = size.bare_symbol() if isinstance(size, Dim) else None
-        if symbol is not None and symbol not in sizes:
-            sizes[symbol] = (length, name)
-    for axis, (size, length) in enumerate(zip(type.shape, shape, strict=True)):
-        try:
-            expected = evaluate(size, {symbol: value for symbol, (value, _) in sizes.items()})
-        except KeyError:
-            continue  # bound by a later argument
-        if expected != length:
+def _check_declared(given: Sequence[tuple[str, Type, tuple[int, ...]]]) -> None:
+    """Lengths against declared types: (name, type, shape) of every leaf that was declared."""
+    sizes: dict[str, tuple[int, str]] = {}  # what each symbol is, and by which argument
+    for name, type, shape in given:
+        for size, length in zip(type.shape, shape, strict=True):
+            symbol = size.bare_symbol() if isinstance(size, Dim) else None
+            if symbol is not None:
+                sizes.setdefault(symbol, (length, name))
+    numbers = {symbol: length for symbol, (length, _) in sizes.items()}
+    for name, type, shape in given:
+        for axis, (size, length) in enumerate(zip(type.shape, shape, strict=True)):
             symbols = sorted(size.symbols()) if isinstance(size, Dim) else []
-            known = ", ".join(f"{s} is {sizes[s][0]} by {sizes[s][1]}" for s in symbols)
-            raise ShapeError(
-                f"{name} is declared as {type}: axis {axis} has length {length}, {expected} expected"
-                + (f" ({known})" if known else "")
-            )
-
-
-def leaf_of(spec: Spec) -> Leaf:
-    """The key's leaf of a spec, for frontends that call other Functions."""
-    return Leaf(spec.type.dtype.name, tuple(n if isinstance(n, int) else None for n in spec.type.shape), spec.weak)
+            if any(symbol not in sizes for symbol in symbols):
+                raise ShapeError(f"{name} is declared as {type}, but no argument has {symbols[0]} alone as a length")
+            expected = evaluate(size, numbers)
+            if expected != length:
+                known = ", ".join(f"{s} is {sizes[s][0]} by {sizes[s][1]}" for s in symbols)
+                raise ShapeError(
+                    f"{name} is declared as {type}: axis {axis} has length {length}, {expected} expected"
+                    + (f" ({known})" if known else "")
+                )

@@ -5,13 +5,17 @@ They can therefore be called, traced into other functions and transformed again 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from pullback.errors import DTypeError, PullbackError, SeedError
+from pullback.errors import DTypeError, PullbackError, SeedError, ShapeError
 from pullback.frontends.traced import Spec, Traced
 from pullback.ir.core import Builder, Func, Value
+from pullback.ir.dims import Dim, symbols
+from pullback.ir.dims import replace as replace_size
+from pullback.ir.types import Shape, Type
 from pullback.passes.adjoint import adjoint
 from pullback.passes.inline import inline
 from pullback.passes.pipeline import optimize
@@ -30,13 +34,16 @@ class _Derived:
     def __init__(self, base: CompiledFunction, wrt: Any, prefix: str, extra: Sequence[Parameter] = ()):
         self.base = base
         self.wrt = wrt
+        self.recipe = (prefix, base, wrt)  # for pickling: the transform's name and its arguments
         self.name = f"{prefix}_{base.__name__}"
         self.parameters = (*base.parameters, *extra)
+        self.floats = base._floats
         if wrt is not None:
             for item in binding.select(base.__name__, base.parameters, wrt)[0]:
                 if isinstance(item, str):
                     names = ", ".join(p.name for p in base.parameters)
                     raise PullbackError(f"wrt: {base.__name__} has no argument {item!r}; it has {names}")
+                self.floats |= {item}
 
     def chosen(self, arguments: Sequence[Any]) -> tuple[list[int], bool]:
         """Positions of the arguments, and whether one gradient comes back rather than a tuple."""
@@ -78,13 +85,14 @@ class Gradient(_Derived):
         self.value = value
 
     def trace(self, arguments: Sequence[Any]) -> Traced:
-        traced = self.base.frontend.trace(arguments)
+        traced: Traced = self.base.frontend.trace(arguments)
         func = optimize(traced.func)
         kinds = [r.type for r in func.results]
         if traced.output is not LEAF or kinds[0].rank or not kinds[0].is_float:
             raise SeedError(
-                f"{self.name} takes a function with one scalar output; {self.base.__name__} returns {traced.output} of "
-                f"{', '.join(map(str, kinds))}; use vjp with a seed, which is the gradient of some loss by each output"
+                f"{self.name} takes a function with one scalar output; {self.base.__name__} returns "
+                f"{'' if traced.output is LEAF else f'{traced.output} of '}{', '.join(map(str, kinds))}; "
+                "use vjp with a seed, which is the gradient of some loss with respect to each output"
             )
         chosen, single = self.chosen(arguments)
         places = [k for k, _ in self.leaves(arguments, chosen)]
@@ -99,45 +107,141 @@ class Reverse(_Derived):
     """(value, gradients) of the arguments and the seed."""
 
     def __init__(self, base: CompiledFunction, wrt: Any):
-        super().__init__(base, wrt, "vjp", (Parameter("seed"),))
+        super().__init__(base, wrt, "vjp", (Parameter("seed", None, seed=True),))
 
     def trace(self, arguments: Sequence[Any]) -> Traced:
         *given, seed = arguments
-        traced = self.base.frontend.trace(given)
+        traced: Traced = self.base.frontend.trace(given)
         func = optimize(traced.func)
-        floating = [r for r in func.results if r.type.is_float]
-        specs = flatten(seed)[0]
-        if len(specs) != len(floating):
-            raise SeedError(f"{self.base.__name__} has {len(floating)} floating outputs, the seed has {len(specs)} leaves")
+        kinds = [r.type.dtype.name for r in func.results]
+        matched = binding.match_seed(self.base.__name__, traced.output, kinds, [r.type.rank for r in func.results], seed)
+        extra = _Extra(self.base.__name__, func, given, flatten(seed)[0], binding.wrong_seed)
+        if all(value is None for value in matched):
+            raise binding.missing_seed(self.base.__name__, extra.text(func.results[0].type.shape))
         chosen, single = self.chosen(given)
         places = [k for k, _ in self.leaves(given, chosen)]
-        reverse = adjoint(func, [func.params[k] for k in places])
+        seeded = [k for k, value in enumerate(matched) if value is not None]
+        reverse = adjoint(func, [func.params[k] for k in places], [func.results[k] for k in seeded])
+        values = [extra.fit(matched[k], func.results[k].type) for k in seeded]
         output = Structure("tuple", None, (traced.output, self.structure(given, chosen, single)))
-        moved = _reorder_seeds(reverse, traced, sum(len(flatten(a)[0]) for a in given), specs, self.name)
-        return replace(traced, func=moved, output=output, weak=())
+        return replace(traced, func=extra.close(reverse, values), output=output, weak=())
 
 
 class Pushforward(_Derived):
     """(value, tangent) of the arguments and the tangents."""
 
     def __init__(self, base: CompiledFunction, wrt: Any):
-        super().__init__(base, wrt, "jvp", (Parameter("tangents"),))
+        super().__init__(base, wrt, "jvp", (Parameter("tangents", seed=True),))
 
     def trace(self, arguments: Sequence[Any]) -> Traced:
         *given, directions = arguments
-        traced = self.base.frontend.trace(given)
+        traced: Traced = self.base.frontend.trace(given)
         func = optimize(traced.func)
-        chosen, _ = self.chosen(given)
-        places = [k for k, _ in self.leaves(given, chosen)]
-        specs = flatten(directions)[0]
-        if len(specs) != len(places):
-            raise PullbackError(f"{self.name}: {len(places)} tangents expected, got {len(specs)}")
-        if any(not r.type.is_float for r in func.results):
-            raise DTypeError(f"{self.name}: every output of {self.base.__name__} must be floating")
-        forward = tangent(func, [func.params[k] for k in places])
+        extra = _Extra(self.base.__name__, func, given, flatten(directions)[0], _wrong_tangent)
+        firsts = list(accumulate((flatten(a)[1].size for a in given), initial=0))
+        places, values = [], []
+        for k, tree in self.directions(given, directions).items():
+            parts = binding.matching_leaves(self.base.parameters[k].name, flatten(given[k])[1], tree)
+            for place, part in enumerate(parts, firsts[k]):
+                if func.params[place].type.is_float:
+                    places.append(place)
+                    values.append(extra.fit(part, func.params[place].type))
+        forward = extra.close(tangent(func, [func.params[k] for k in places]), values)
+        count = len(func.results)
+        b = Builder()
+        b.body.extend(forward.body[:-1])
+        moved = iter(forward.results[count:])
+        tangents = [next(moved) if r.type.is_float else b.zeros(r.type) for r in func.results]
+        block = b.close("return", (*forward.results[:count], *tangents), forward.params)
         output = Structure("tuple", None, (traced.output, traced.output))
-        moved = _reorder_seeds(forward, traced, sum(len(flatten(a)[0]) for a in given), specs, self.name)
-        return replace(traced, func=moved, output=output, weak=())
+        return replace(traced, func=optimize(Func(forward.name, block, forward.names)), output=output, weak=())
+
+    def directions(self, given: Sequence[Any], directions: Any) -> dict[int, Any]:
+        """Tangents by the position of their argument: as for ``Function.jvp``, or in the order of ``wrt``."""
+        base = self.base
+        if isinstance(directions, dict):
+            return binding.match_tangents(base.__name__, base.parameters, directions)
+        chosen, single = self.chosen(given)
+        if single:
+            return {chosen[0]: directions}
+        if not isinstance(directions, (tuple, list)) or len(directions) != len(chosen):
+            names = ", ".join(base.parameters[k].name for k in chosen)
+            raise PullbackError(f"tangents: a tuple of {len(chosen)} directions expected, for {names}; or a dict from names")
+        return {k: tree for k, tree in zip(chosen, directions, strict=True) if tree is not None}
+
+
+class _Extra:
+    """Seeds or tangents as arguments: they come after the arguments' leaves and before the hidden inputs.
+
+    A number stands for that value everywhere; element types are converted; other shapes are errors, made by ``wrong`` from
+    the function's name and the two shapes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        func: Func,
+        given: Sequence[Any],
+        specs: Sequence[Spec],
+        wrong: Callable[[str, str, str], PullbackError],
+    ):
+        self.name = name
+        self.wrong = wrong
+        self.builder = Builder()
+        self.params = {spec: Value(f"seed{k}" if k else "seed", spec.type) for k, spec in enumerate(specs)}
+        own = [spec for tree in given for spec in flatten(tree)[0]]
+        self.count = len(own)
+        self.lengths: dict[str, int] = {}
+        for param, spec in zip(func.params, own, strict=False):  # hidden inputs have no Spec
+            for axis, length in zip(param.type.shape, spec.hint or (), strict=spec.hint is not None):
+                symbol = axis.bare_symbol() if isinstance(axis, Dim) else None
+                if symbol is not None:
+                    self.lengths[symbol] = length
+        self.bound = symbols(axis for param in func.params for axis in param.type.shape)
+
+    def fit(self, given: Any, target: Type) -> Value:
+        """What is given (a Spec, or a number) in the type of what it belongs to."""
+        b = self.builder
+        if not isinstance(given, Spec):
+            return b.full(given, target)
+        param = self.params[given]
+        if given.type.rank == target.rank and target.rank:
+            self._compare(given, target)
+            param.type = Type(given.type.dtype, target.shape)  # the lengths are compared when the arguments are bound
+        elif given.type.rank and (target.rank or given.type.size != 1):
+            raise self.wrong(self.name, _shape_text(given.hint or given.type.shape), self.text(target.shape))
+        value = param if param.type.dtype is target.dtype else b.convert(param, dtype=target.dtype.name)
+        if value.type.rank == target.rank:
+            return value
+        return b.reshape(value, shape=()) if value.type.rank else b.spread(value, target.shape)
+
+    def _compare(self, given: Spec, target: Type) -> None:
+        if not symbols(target.shape) <= self.bound:
+            raise SeedError(
+                f"the output of {self.name} has a length that the data decide; use {self.name}.vjp, which takes a seed for it"
+            )
+        for length, size in zip(given.hint or given.type.shape, target.shape, strict=True):
+            wanted = replace_size(size, self.lengths)
+            if isinstance(length, int) and isinstance(wanted, int) and length != wanted:
+                raise self.wrong(self.name, _shape_text(given.hint or given.type.shape), self.text(target.shape))
+
+    def text(self, shape: Shape) -> str:
+        return _shape_text(tuple(replace_size(size, self.lengths) for size in shape))
+
+    def close(self, derivative: Func, values: Sequence[Value]) -> Func:
+        """The derivative, whose last parameters are seeds or tangents, with ``values`` in their place."""
+        inputs = derivative.params[: len(derivative.params) - len(values)]
+        results, names = inline(self.builder, derivative, (*inputs, *values))
+        params = (*inputs[: self.count], *self.params.values(), *inputs[self.count :])
+        return optimize(Func(derivative.name, self.builder.close("return", results, params), names))
+
+
+def _wrong_tangent(name: str, got: str, shape: str) -> PullbackError:
+    return ShapeError(f"a tangent of {name} has shape {got}, its argument has shape {shape}; they must be equal")
+
+
+def _shape_text(shape: Sequence[Any]) -> str:
+    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
 
 
 def _with_constants(reverse: Func, inputs: int) -> Func:
@@ -146,19 +250,3 @@ def _with_constants(reverse: Func, inputs: int) -> Func:
     one = b.const(1, reverse.params[inputs].type.dtype)
     results, names = inline(b, reverse, (*reverse.params[:inputs], one))
     return optimize(Func(reverse.name, b.close("return", results, reverse.params[:inputs]), names))
-
-
-def _reorder_seeds(func: Func, traced: Traced, leaves: int, specs: Sequence[Spec], name: str) -> Func:
-    """Seeds or tangents become arguments: they come after the arguments' leaves and before the hidden inputs.
-
-    Each must have exactly the type of what it belongs to; a seed that is a Python number fits a scalar.
-    """
-    inputs = len(traced.func.params)
-    arguments, hidden, seeds = func.params[:leaves], func.params[leaves:inputs], func.params[inputs:]
-    for seed, spec in zip(seeds, specs, strict=True):
-        if spec.type.rank != seed.type.rank or spec.type.dtype is not seed.type.dtype:
-            raise SeedError(f"{name}: {seed.type} expected for {seed.name}, got {spec.type}")
-    params: tuple[Value, ...] = (*arguments, *seeds, *hidden)
-    b = Builder()
-    b.body.extend(func.body[:-1])
-    return optimize(Func(func.name, b.close("return", func.results, params), func.names))

@@ -212,10 +212,7 @@ def as_array(seed: Any, dtype: str, what: str = "a seed") -> np.ndarray[Any, Any
 def fit_seed(name: str, seed: Any, dtype: str, shape: tuple[int, ...], mode: str | None) -> Any:
     """A seed in the shape of its output, by the rules of ``seed_mode``."""
     if seed is None:
-        raise SeedError(
-            f"the output of {name} has shape {shape}; a seed, the gradient of some loss with respect to it, must be given: "
-            f"seed=np.ones({shape}) for the gradient of its sum"
-        )
+        raise missing_seed(name, str(shape))
     array = as_array(seed, dtype)
     if array.shape == shape:
         return array
@@ -233,8 +230,19 @@ def fit_seed(name: str, seed: Any, dtype: str, shape: tuple[int, ...], mode: str
         lead = array.ndim - len(shape)
         axes = (*range(lead), *(lead + k for k, n in enumerate(shape) if n == 1 and array.shape[lead + k] != 1))
         return array.sum(axis=axes).reshape(shape)
-    raise SeedError(
-        f"the seed has shape {array.shape}, the output of {name} has shape {shape}; they must be equal, or the seed a scalar. "
+    raise wrong_seed(name, str(array.shape), str(shape))
+
+
+def missing_seed(name: str, shape: str) -> SeedError:
+    return SeedError(
+        f"the output of {name} has shape {shape}; a seed, the gradient of some loss with respect to it, must be given: "
+        f"seed=np.ones({shape}) for the gradient of its sum"
+    )
+
+
+def wrong_seed(name: str, got: str, shape: str) -> SeedError:
+    return SeedError(
+        f"the seed has shape {got}, the output of {name} has shape {shape}; they must be equal, or the seed a scalar. "
         'seed_mode="broadcast" takes the output broadcast to the seed\'s shape; seed_mode="expand" takes a reduced output '
         "as if it had not been reduced"
     )
@@ -243,11 +251,11 @@ def fit_seed(name: str, seed: Any, dtype: str, shape: tuple[int, ...], mode: str
 # -- outputs and tangents -------------------------------------------------------------------------------------------
 def matching_leaves(name: str, structure: Structure, tree: Any) -> list[Any]:
     """The leaves of ``tree``, which must have ``structure``."""
-    if structure is LEAF:
-        return [tree if tree is None else np.asarray(tree)]
     if structure.kind == "dict" and isinstance(tree, Mapping) and set(tree) == set(structure.meta):
         tree = {key: tree[key] for key in structure.meta}  # keys are what counts, not their order
     leaves, found = flatten(tree)
+    if structure is LEAF and found is not LEAF:
+        return [np.asarray(tree)]
     if found != structure:
         raise TypeError(f"{name}: the structure {structure} expected, got {found}")
     return leaves

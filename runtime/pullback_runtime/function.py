@@ -85,13 +85,14 @@ class Function:
         make: Callable[[Arguments], Specialization],
         symbolic: bool = False,
         origin: Any = None,
-        reserved: bool = False,
+        floats: frozenset[int] = frozenset(),
     ):
-        if not reserved:  # the Functions of pb.vjp and pb.jvp have such parameters themselves
-            binding.refuse_reserved(name, parameters)
+        """``floats``: positions of arguments in which a Python integer is always a float64."""
+        binding.refuse_reserved(name, [p for p in parameters if not p.seed])
         self.__name__ = name
         self.parameters = tuple(parameters)
         self.origin = origin  # what it was compiled from, for the compiler
+        self._floats = floats
         self._make = make
         self._symbolic = symbolic
         self._found: dict[Any, list[Specialization]] = {}
@@ -105,14 +106,16 @@ class Function:
         return f"<compiled {self.__name__}({', '.join(map(str, self.parameters))})>"
 
     def __reduce__(self) -> Any:
-        reduce = getattr(self.origin, "reduce", None)
-        made = None if reduce is None else reduce(self)
-        if made is None:
-            raise TypeError(
-                f"{self.__name__} cannot be pickled: only functions at the top level of a module can; "
-                "compile it again where it is needed"
-            )
-        return made
+        raise TypeError(
+            f"{self.__name__} cannot be pickled: only what was compiled from a function at the top level of a module can; "
+            "define it there, or compile it again in the other process"
+        )
+
+    def __copy__(self) -> Function:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Function:
+        return self
 
     # -- calls ----------------------------------------------------------------------------------------------------------
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -135,7 +138,7 @@ class Function:
         return binding.match_out(self.__name__, call.specialization.output, out)
 
     def _prepare(self, values: Sequence[Any], floats: frozenset[int] = frozenset()) -> _Call:
-        arguments = binding.arguments(self.parameters, values, floats, self._symbolic)
+        arguments = binding.arguments(self.parameters, values, floats | self._floats, self._symbolic)
         return _served(arguments, self._found.get(arguments.key, ())) or self._specialize(arguments)
 
     def _specialize(self, arguments: Arguments) -> _Call:
