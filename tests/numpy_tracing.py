@@ -33,12 +33,16 @@ def trace(function: Callable[..., Any], *args: Any, symbolic: bool = False) -> t
     """The trace, and the arguments' leaves."""
     leaves: list[Any] = []
     names: list[str] = []
-    trees = []
-    for arg in args:
+    trees: list[Any] = []
+    frontend = PythonFrontend(function)
+    for arg in (*args, *(p.default for p in frontend.parameters[len(args) :])):
+        if isinstance(arg, str):
+            trees.append(arg)
+            continue
         found, structure = flatten(arg)
         leaves += found
         trees.append(structure.unflatten([spec_of(leaf, symbolic, names) for leaf in found]))
-    return PythonFrontend(function).trace(trees), leaves
+    return frontend.trace(trees), leaves
 
 
 def evaluate(traced: Traced, leaves: list[Any]) -> Any:

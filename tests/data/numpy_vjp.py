@@ -1,7 +1,7 @@
 """Reads numpy_vjp.jsonl: calls of NumPy and SciPy functions, a cotangent and the gradients, recorded with autograd (MIT).
 
-A line has ``fn``, ``args``, ``kwargs``, ``argnums`` (the differentiated ones; of ``concatenate`` the items of its
-sequence), ``ans``, ``g`` (the cotangent) and ``vjp``. Arrays are ``{"a", "s", "d"}``, tuples ``{"t"}``, floats ``{"f"}``, slices ``{"slice"}``.
+A line has ``fn``, ``args``, ``kwargs``, ``argnums`` (the differentiated ones; of ``concatenate`` the items of its sequence),
+``ans``, ``g`` (the cotangent) and ``vjp``. Arrays are ``{"a", "s", "d"}``, tuples ``{"t"}``, floats ``{"f"}``.
 """
 
 from __future__ import annotations

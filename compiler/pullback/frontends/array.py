@@ -281,14 +281,8 @@ class Array:
     def __iter__(self) -> Iterator[Array]:
         if not self.ndim:
             raise TypeError("iteration over a 0-d array")
-        length = self.type.shape[0]
-        if not isinstance(length, int) and self.context.hint(length) > UNROLL_LIMIT:
-            raise self.context.error(
-                TraceError,
-                f"iterating over an axis of length {length} would unroll the loop",
-                "use whole-array operations, or an array with a static length",
-            )
-        return iter([self[i] for i in range(len(self))])
+        length = self.context.number(self.type.shape[0], UNROLL_LIMIT)
+        return iter([self[i] for i in range(length)])
 
     def __contains__(self, item: Any) -> NoReturn:
         raise self._conversion("is searched with `in`", "use np.any(x == item)")

@@ -38,11 +38,7 @@ def _range(session: Any, *bounds: Any) -> Any:
                 TraceError, "range() of a traced value: the number of trips is known only when the function runs",
                 "use a static number, or a length such as x.shape[0]",
             )  # fmt: skip
-        if isinstance(bound, Length) and session.trace.hint(bound.size) > UNROLL_LIMIT:
-            raise session.trace.error(
-                TraceError, f"range() of the length {bound} would unroll the loop", "use whole-array operations"
-            )
-        numbers.append(bound.__index__())
+        numbers.append(session.trace.number(bound.size, UNROLL_LIMIT) if isinstance(bound, Length) else bound.__index__())
     return range(*numbers)
 
 

@@ -23,7 +23,7 @@ from pullback.frontends.array import Array
 from pullback.frontends.builtin_calls import BUILTINS
 from pullback.frontends.capture import Captures
 from pullback.frontends.promote import wrap
-from pullback.frontends.rewrite import names_of, rewritten
+from pullback.frontends.rewrite import is_rewritten, names_of, rewritten
 from pullback.frontends.sizes import Length
 from pullback.frontends.trace import Trace, is_library
 from pullback.ir.types import bool_
@@ -90,15 +90,15 @@ class Session:
         if not isinstance(function, types.FunctionType) or any(function is made for _, made in self.entered.values()):
             return False
         name = function.__code__.co_filename
-        return (
-            not is_library(name) and not name.startswith(_STANDARD_LIBRARY) and HOOKS_NAME not in function.__code__.co_freevars
-        )
+        return not is_library(name) and not name.startswith(_STANDARD_LIBRARY) and not is_rewritten(function)
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = BUILTINS.get(id(function))
         if found is not None:
             return found(self, *args, **kwargs)
         name = library.name_of(function)
+        if name is not None and kwargs and isinstance(function, np.ufunc):
+            return library.call_ufunc(function, "__call__", args, kwargs)
         if name is not None:
             return library.call(name, args, kwargs)
         if self.enterable(function):
@@ -197,7 +197,6 @@ def _library_call(function: Any, *args: Any, **kwargs: Any) -> Any:
     return library.call_object(function, args, kwargs)
 
 
-HOOKS_NAME = "__pullback_hooks__"
 _STANDARD_LIBRARY = functools.__file__.rpartition("functools")[0]
 
 

@@ -7,6 +7,7 @@ function's own globals, which are not touched. Names from outside are looked up 
 from __future__ import annotations
 
 import ast
+import copy
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from pullback.ir.core import Loc
 
 HOOKS = "__pullback_hooks__"
 _FACTORIES: dict[types.CodeType, Callable[[dict[str, Any], Any], types.FunctionType] | None] = {}
+_MADE: set[types.CodeType] = set()  # what was compiled here
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -34,7 +36,7 @@ def rewritten(function: types.FunctionType, hooks: Any) -> types.FunctionType | 
 
 def _factory(function: types.FunctionType, node: Function) -> Callable[[dict[str, Any], Any], types.FunctionType]:
     filename = function.__code__.co_filename
-    body = _Rewriter(filename, function.__qualname__).root(node)
+    body = _Rewriter(filename, function.__qualname__).root(copy.deepcopy(node))  # the tree of the file is kept
     outer = ast.FunctionDef(
         name="__pullback_factory__",
         args=ast.arguments(posonlyargs=[], args=[ast.arg(arg=HOOKS)], kwonlyargs=[], kw_defaults=[], defaults=[]),
@@ -43,6 +45,7 @@ def _factory(function: types.FunctionType, node: Function) -> Callable[[dict[str
     )
     ast.copy_location(outer, node)
     code = compile(ast.fix_missing_locations(ast.Module(body=[outer], type_ignores=[])), filename, "exec", dont_inherit=True)
+    _MADE.update(_all_codes(code))
 
     def make(namespace: dict[str, Any], hooks: Any) -> types.FunctionType:
         local: dict[str, Any] = {}
@@ -50,6 +53,17 @@ def _factory(function: types.FunctionType, node: Function) -> Callable[[dict[str
         return local["__pullback_factory__"](hooks)
 
     return make
+
+
+def _all_codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _all_codes(constant)
+
+
+def is_rewritten(function: types.FunctionType) -> bool:
+    return function.__code__ in _MADE
 
 
 def _bound_in(nodes: list[ast.AST]) -> set[str]:

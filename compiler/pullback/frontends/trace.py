@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import math
 import os
 import re
 import sys
@@ -233,18 +234,24 @@ class Trace:
             found = self.guards[key] = guard if guard.holds(sizes) else replace(guard, outcome=False)
         return found.outcome  # type: ignore[union-attr]  # such a key belongs to a guard over sizes
 
-    def number(self, size: Size) -> int:
-        """The length as a number, to which the trace is then bound."""
+    def number(self, size: Size, limit: float = math.inf) -> int:
+        """The length as a number, to which the trace is then bound; ``limit`` is for loops that are unrolled."""
         size = self.canonical(size)
         if isinstance(size, int):
             return size
+        value = self.hint(size)
         if any(self.hints.get(name) == LARGE for name in size.symbols()):
             raise self.error(
                 TraceError,
                 f"the length {size} was declared without data, so it has no number here",
                 "keep it symbolic (x.shape[0] in arithmetic, np.arange(n), np.zeros(n)), or compile by calling with data",
             )
-        value = self.hint(size)
+        if value > limit:
+            raise self.error(
+                TraceError,
+                f"the loop over the length {size} ({value} here) would be unrolled into as many copies of its body",
+                "use operations on whole arrays",
+            )
         self.decide(size, "==", value)
         return value
 
@@ -265,13 +272,10 @@ class Trace:
         self._substitute(*solution)
         return True
 
-    def specialize(self, a: Size, b: Size) -> bool:
-        """Fix all symbols of two lengths to the numbers at hand, if these make the lengths equal."""
-        if LARGE in (self.hints.get(name) for name in dims.symbols((a, b))) or self.hint(a) != self.hint(b):
-            return False
-        for name in sorted(dims.symbols((a, b))):
-            self._substitute(name, self.hints[name])
-        return True
+    def is_open(self, *sizes: Size) -> bool:
+        """Whether a length was declared without data, or is defined by a mask, so that nothing can be decided with it."""
+        names = dims.symbols(self.canonical_shape(sizes))
+        return not names.isdisjoint(self.counts) or any(self.hints.get(name) == LARGE for name in names)
 
     def _substitute(self, symbol: str, size: Size) -> None:
         """Replace a symbol in every type and attribute so far."""

@@ -126,11 +126,6 @@ def signbit(x: Any) -> Array:
     return elementwise("logical_or", array < 0, elementwise("lt", elementwise("div", 1.0, array), 0.0))
 
 
-def copysign(x: Any, y: Any) -> Array:
-    size = fabs(x)
-    return where(signbit(y), -size, size)
-
-
 # -- powers ---------------------------------------------------------------------------------------------------------
 def power(x: Any, y: Any) -> Array:
     """A constant integral exponent is a product (``square``, ``powi``); any other constant has no derivative of its own."""
@@ -381,11 +376,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "numpy.greater_equal": compare("ge"),
     "numpy.equal": compare("eq"),
     "numpy.not_equal": compare("ne"),
-    **{f"numpy.{name}": logical(name) for name in ("logical_and", "logical_or", "logical_not")},
-    "numpy.logical_xor": lambda x, y: elementwise("ne", truth(x), truth(y)),
-    "numpy.bitwise_and": bitwise("&", "logical_and"),
+    **{f"numpy.{name}": logical(name) for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
+        "numpy.bitwise_and": bitwise("&", "logical_and"),
     "numpy.bitwise_or": bitwise("|", "logical_or"),
-    "numpy.bitwise_xor": bitwise("^", "ne"),
+    "numpy.bitwise_xor": bitwise("^", "logical_xor"),
     "numpy.invert": bitwise("~", "logical_not"),
     "numpy.add": of_kind("+", "add", "logical_or"),
     "numpy.subtract": of_kind("-", "sub"),
@@ -420,7 +414,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "numpy.rad2deg": scaled(180 / math.pi),
     "numpy.degrees": scaled(180 / math.pi),
     "numpy.signbit": signbit,
-    "numpy.copysign": copysign,
+    "numpy.copysign": floats("copysign"),
     "numpy.ldexp": ldexp,
     "numpy.where": where,
     "numpy.clip": clip,

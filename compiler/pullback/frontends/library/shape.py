@@ -17,7 +17,7 @@ from pullback.frontends.promote import broadcast_shape, cast, result_dtype, spre
 from pullback.frontends.sizes import to_size
 from pullback.frontends.trace import Trace
 from pullback.ir.core import Value
-from pullback.ir.dims import Dim, Size, floordiv, product
+from pullback.ir.dims import Size, floordiv, product
 from pullback.ir.types import Shape
 
 
@@ -25,17 +25,27 @@ from pullback.ir.types import Shape
 def _reshaped(array: Array, shape: Shape, exact: bool | None = None) -> Array:
     """A view in another shape. Whether NumPy would copy is certain only for what is contiguous."""
     own = array.symbolic_shape
-    b = array.context.here()
+    array.context.here()
     if shape == own:
         return array.look(lambda v: v, lambda base, new: new, contiguous=array.contiguous)
     sure = array.contiguous if exact is None else exact
     trace = array.context
     return array.look(
-        lambda v: b.reshape(v, shape=trace.canonical_shape(shape)),
-        lambda base, new: b.reshape(new, shape=trace.canonical_shape(own)),
+        lambda v: reshape_value(trace, v, trace.canonical_shape(shape)),
+        lambda base, new: reshape_value(trace, new, trace.canonical_shape(own)),
         exact=sure,
         contiguous=array.contiguous,
     )
+
+
+def reshape_value(trace: Trace, value: Value, shape: Shape) -> Value:
+    """A reshape; of numbers of elements that agree for certain lengths only by way of a checked flat array."""
+    b = trace.builder
+    size, wanted = value.type.size, product(shape)
+    if size == wanted:
+        return b.reshape(value, shape=shape)
+    flat = value if value.type.rank == 1 else b.reshape(value, shape=(size,))
+    return b.reshape(b.match(flat, shape=(wanted,)), shape=shape)
 
 
 def reshape(a: Any, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Array:
@@ -82,22 +92,20 @@ def _fill_in(array: Array, shape: Any) -> Shape:
 
 
 def _made_equal(trace: Trace, new: Size, total: Size) -> bool:
+    """Whether the numbers of elements agree, by a guard, or when the function runs if the lengths were declared."""
     try:
-        return trace.equate(new, total) or trace.specialize(new, total)
+        if trace.equate(new, total):
+            return True
     except ShapeError:  # which speaks of broadcasting
         return False
+    return trace.is_open(new, total) or trace.decide(new, "==", total)
 
 
 def _quotient(array: Array, total: Size, rest: Size, sizes: Shape) -> Size:
+    """What -1 stands for; whether it divides is looked at with the whole shape."""
     if rest == 0 or (isinstance(total, int) and isinstance(rest, int) and total % rest):
         raise array.context.error(ShapeError, f"cannot reshape array of size {total} into shape {_text(sizes)}")
-    found = floordiv(total, rest)
-    if found * rest != total:  # divides for some lengths only
-        trace = array.context
-        if not trace.decide(found * rest, "==", total):
-            raise trace.error(ShapeError, f"cannot reshape array of size {total} into shape {_text(sizes)}")
-        return trace.number(found) if isinstance(rest, int) and isinstance(found, Dim) else found
-    return found
+    return floordiv(total, rest)
 
 
 def _text(sizes: Sequence[Size]) -> str:

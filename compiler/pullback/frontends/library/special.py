@@ -15,7 +15,8 @@ from pullback.frontends.promote import cast, elementwise, float_dtype, wrap
 LOG_2PI = math.log(2 * math.pi)
 
 erf, erfc, gammaln, digamma = floats("erf"), floats("erfc"), floats("gammaln"), floats("polygamma_n", order=0)
-expit, logit, xlogy = floats("expit"), floats("logit"), floats("xlogy")
+expit, log_expit, logit, xlogy = floats("expit"), floats("log_expit"), floats("logit"), floats("xlogy")
+gamma = floats("gamma")
 exp, log, log1p, logaddexp = floats("exp"), floats("log"), floats("log1p"), floats("logaddexp")
 
 
@@ -23,10 +24,6 @@ def _float(x: Any) -> Array:
     array = wrap(x)
     array.context.here()
     return Array(array.context, cast(array, float_dtype([array])))
-
-
-def log_expit(x: Any) -> Array:
-    return -logaddexp(0.0, -_float(x))
 
 
 def xlog1py(x: Any, y: Any) -> Array:
@@ -56,11 +53,6 @@ def gammasgn(x: Any) -> Array:
     array = _float(x)
     odd = elementwise("mod", elementwise("floor", array), 2.0) == 1
     return where((array < 0) & odd, -1.0, 1.0)
-
-
-def gamma(x: Any) -> Array:
-    array = _float(x)
-    return gammasgn(array) * exp(gammaln(array))
 
 
 def rgamma(x: Any) -> Array:

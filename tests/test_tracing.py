@@ -1,0 +1,663 @@
+"""Tracing Python functions: rewriting, captures, guards, stores, and what is refused with which words."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pullback.errors import DTypeError, PullbackError, ShapeError, TraceError, UnsupportedError
+from pullback.frontends.python import PythonFrontend, declared
+from pullback.frontends.traced import Spec
+from pullback.ir.types import f64
+from tests.numpy_tracing import compare, evaluate, same, trace
+
+V = np.array([0.7, -1.3, 2.1, 0.4, -0.2])
+M = np.arange(12.0).reshape(3, 4) / 7 - 0.6
+LONG = np.linspace(-1.0, 2.0, 12)
+
+# -- what functions may look like -----------------------------------------------------------------------------------
+SCALE = 2.5
+WEIGHTS = np.array([1.0, -2.0, 0.5, 3.0, 1.5])
+SETTINGS = {"power": 3, "shift": np.ones(5), "layers": [np.eye(5), (np.full(5, 2.0), "relu")]}
+
+
+def helper(x: Any, factor: Any = 3.0, *, offset: Any = WEIGHTS) -> Any:
+    return np.tanh(x) * factor + offset
+
+
+def recursive(x: Any, n: int) -> Any:
+    return x if n == 0 else recursive(np.sin(x), n - 1)
+
+
+def with_helper(x: Any) -> Any:
+    return helper(x) + helper(x, factor=0.5, offset=1.0) + recursive(x, 3)
+
+
+def with_globals(x: Any) -> Any:
+    return x * SCALE + WEIGHTS ** SETTINGS["power"] + SETTINGS["shift"] * SETTINGS["layers"][1][0] + SETTINGS["layers"][0] @ x
+
+
+def with_control(x: Any, p: Any = None, mode: str = "a") -> Any:
+    total = 0.0
+    if p is None and mode == "a":
+        for i in range(3):
+            for j, part in enumerate(x):
+                if j == i:
+                    continue
+                if j > 3:
+                    break
+                total += part * i
+    while total is None:
+        total = 1.0
+    names = {f"v{k}": v for k, v in zip("abc", x, strict=False)}
+    pairs = [a * b for a in x[:2] for b in x[2:4] if True]
+    first, *rest = x[:3]
+    return total + names["va"] + sum(pairs) + first - rest[-1], (lambda t: t * 2)(x[0]) if len(x) > 2 else 0.0
+
+
+def with_nested(x: Any) -> Any:
+    scale = 2.0
+    calls = []
+
+    def inner(y: Any, *more: Any, **options: Any) -> Any:
+        calls.append(1)
+        return sum([y, *more]) * scale * options.get("k", 1.0)
+
+    def counter() -> Any:
+        nonlocal scale
+        scale = scale + 1.0
+        return scale
+
+    result = inner(x, x, k=3.0) + counter()
+    return result * len(calls), list(map(inner, [x, x])), functools.reduce(lambda a, b: a * b, [x, x, x])
+
+
+@dataclass
+class Layer:
+    weights: Any
+    bias: float = 0.5
+
+    @property
+    def doubled(self) -> Any:
+        return self.weights * 2
+
+    def apply(self, x: Any) -> Any:
+        return np.maximum(self.weights * x + self.bias, 0) + self.__private(x)
+
+    def __private(self, x: Any) -> Any:
+        return x * 0.5
+
+    def __call__(self, x: Any) -> Any:
+        return self.apply(x) + self.doubled
+
+    @staticmethod
+    def fixed(x: Any) -> Any:
+        return math.pi * x
+
+
+class Child(Layer):
+    def __init__(self, weights: Any):
+        super().__init__(weights, 1.5)
+        self.more = weights[:2]
+
+    def apply(self, x: Any) -> Any:
+        return super().apply(x) * 2 + self.more[0]
+
+
+LAYER, CHILD = Layer(WEIGHTS), Child(WEIGHTS)
+
+
+def with_objects(x: Any) -> Any:
+    made = Child(x)
+    return LAYER(x) + CHILD(x) + LAYER.apply(x) + Layer.fixed(x) + made(x) + made.more[1] + LAYER.bias
+
+
+def closure(weights: Any, factor: float) -> Callable[[Any], Any]:
+    return lambda x: np.sum(x * weights) * factor
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize(
+    "function",
+    [with_helper, with_globals, with_control, with_nested, with_objects, closure(WEIGHTS, 3.0), LAYER.apply, CHILD, Layer.fixed,
+     functools.partial(helper, factor=2.0), lambda x: helper(x)],
+    ids=lambda f: getattr(f, "__name__", type(f).__name__),
+)  # fmt: skip
+def test_functions(function: Callable[..., Any], symbolic: bool) -> None:
+    same(function, V, symbolic=symbolic)
+
+
+def test_the_line_is_the_users() -> None:
+    traced, _ = trace(with_helper, V)
+    lines = {instr.loc.line for instr in traced.func.body if instr.loc.line}
+    first = helper.__code__.co_firstlineno
+    assert first + 1 in lines
+    assert all(instr.loc.file == __file__ for instr in traced.func.body if instr.loc.line)
+
+
+def test_code_without_source() -> None:
+    space: dict[str, Any] = {"np": np, "math": math, "W": V, "helper": helper, "LAYER": LAYER, "K": 2.0}
+    exec(
+        "def f(x):\n    y = np.zeros(len(x))\n    y[0] = math.sin(x[0])\n"
+        "    return np.array([max(x[0], 1.0), abs(x[1])]), y + W * K + helper(x) + LAYER.weights + np.linalg.norm(x)\n"
+        "g = lambda x: sum(x) + sum([v * 2 for v in x])\n",
+        space,
+    )
+    traced = same(space["f"], V)
+    assert {h.path for h in traced.hidden} >= {"global W", "global LAYER.weights"}
+    same(space["g"], V)
+
+
+# -- captures -------------------------------------------------------------------------------------------------------
+def test_captured_arrays_are_read_again() -> None:
+    weights = np.array([1.0, 2.0, 3.0])
+    box = {"w": weights, "k": 2.0}
+
+    def f(x: Any) -> Any:
+        return np.sum(x * box["w"]) * box["k"]
+
+    x = np.array([0.5, -1.0, 2.0])
+    traced, leaves = trace(f, x)
+    assert [h.path for h in traced.hidden] == ["closure box['w']"]
+    compare(evaluate(traced, leaves), f(x))
+    weights[0] = 10.0
+    compare(evaluate(traced, leaves), f(x))
+    box["w"] = np.array([0.0, 1.0, 0.0])
+    compare(evaluate(traced, leaves), f(x))
+    assert traced.valid({})
+    box["k"] = 3.0
+    assert not traced.valid({})
+    box["k"] = 2.0
+    assert traced.valid({})
+    box["new"] = 1.0
+    assert not traced.valid({})
+
+
+def test_a_captured_array_of_another_type_is_refused() -> None:
+    box = [np.array([1, 2, 3])]
+
+    def f(x: Any) -> Any:
+        return x * box[0]
+
+    traced, _ = trace(f, np.ones(3))
+    box[0] = np.array([0.5, 1.5, 2.5])  # type: ignore[list-item]  # that is the point
+    with pytest.raises(DTypeError, match="was i64 and has become float64"):
+        traced.hidden[0].read()
+
+
+def test_captured_functions_and_objects_are_guarded() -> None:
+    space = {"inner": np.sin, "layer": Layer(WEIGHTS)}
+
+    class Holder:
+        function = staticmethod(helper)
+        layer = Layer(WEIGHTS)
+
+    def f(x: Any) -> Any:
+        return Holder.function(x) + Holder.layer(x)
+
+    traced, leaves = trace(f, V)
+    assert traced.valid({})
+    Holder.layer = Layer(WEIGHTS * 2)
+    compare(evaluate(traced, leaves), f(V))
+    Holder.layer.bias = 7.0
+    assert not traced.valid({})
+    Holder.layer.bias = 0.5
+    Holder.function = staticmethod(recursive)  # type: ignore[assignment]  # that is the point
+    assert not traced.valid({})
+    assert space
+
+
+def test_derived_values_are_traced() -> None:
+    table = np.array([3.0, 1.0, 2.0])
+
+    def f(x: Any) -> Any:
+        return x * np.sort(table) + table.sum() + table[1:].mean() + np.asarray(table).T[0]
+
+    traced, leaves = trace(f, np.ones(3))
+    table[:] = [9.0, 4.0, 7.0]
+    compare(evaluate(traced, leaves), f(np.ones(3)))
+
+
+def test_unused_captures_are_dropped() -> None:
+    def f(x: Any) -> Any:
+        _ = WEIGHTS + 1 if False else WEIGHTS
+        return x * 2
+
+    assert not trace(f, V)[0].hidden
+
+
+# -- lengths --------------------------------------------------------------------------------------------------------
+def test_lengths_meet() -> None:
+    traced, _ = trace(lambda x, y: np.sum(x[1:] * y), LONG, LONG[1:], symbolic=True)
+    assert [str(p.type) for p in traced.func.params] == ["f64[n0]", "f64[n0 - 1]"]
+    with pytest.raises(ShapeError) as error:
+        trace(lambda x, y: x + y, LONG, LONG[1:], symbolic=True)
+    assert str(error.value).splitlines()[0] == "operands could not be broadcast together with shapes (12,) (11,)"
+    assert f"{__file__}:" in str(error.value)
+
+
+def test_lengths_in_arithmetic() -> None:
+    def f(x: Any) -> Any:
+        n = x.shape[0]
+        return (np.sum(x) / n, x * n, np.zeros(n - 1), np.arange(n) * 1.0, n // 2 + 0.0, x.reshape(n // 2, 2), np.ones((n, 2)),
+                n**2 * x, 1.0 / n, -n + 0.5, n % 5 * 1.0, np.linspace(0, 1, n), x[n // 2], x[-n], np.eye(n)[0],
+                float(n) + x)  # fmt: skip
+
+    same(f, LONG)
+    traced = same(f, LONG, symbolic=True)
+    assert [str(p.type) for p in traced.func.params] == ["f64[n0]"]
+
+
+def test_decisions_are_guarded() -> None:
+    def f(x: Any) -> Any:
+        if x.shape[0] > 10:
+            return x[2:] + x[:-2]
+        return x[:3] * 2
+
+    traced = same(f, LONG, symbolic=True)
+    assert not traced.valid({"n0": 10})
+    assert traced.valid({"n0": 11})
+    same(f, LONG[:9], symbolic=True)
+    clamped = same(lambda x: x[20:], LONG, symbolic=True)
+    assert not clamped.valid({"n0": 21})
+    assert clamped.valid({"n0": 15})
+    unrolled = same(lambda x: [v * k for k, v in enumerate(x)], LONG, symbolic=True)
+    assert not unrolled.valid({"n0": 13})
+
+
+def test_declared_lengths_have_no_hints() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return np.mean(x) + np.sum(x[1:] * y), x[:3], np.concatenate([x, y])
+
+    traced = PythonFrontend(f).trace([Spec(f64["n"]), Spec(f64["m"])])
+    assert [str(p.type) for p in traced.func.params] == ["f64[n]", "f64[n - 1]"]
+    assert [str(t) for t in traced.func.result] == ["f64", "f64[3]", "f64[2*n - 1]"]
+    assert not traced.valid({"n": 2})
+    assert traced.valid({"n": 5})
+    with pytest.raises(TraceError, match="declared without data, so it has no number here"):
+        PythonFrontend(lambda x: list(x)).trace([Spec(f64["n"])])
+
+
+def test_a_declared_length_never_broadcasts() -> None:
+    with pytest.raises(ShapeError, match="could not be broadcast"):
+        PythonFrontend(lambda x, y: x + y).trace(
+            [Spec(f64["n"], hint=(1,), declared=True), Spec(f64["m"], hint=(3,), declared=True)]
+        )
+    assert declared((f64["n"], f64)) == (f64["n"], f64[()])
+
+
+def test_masks_define_a_length() -> None:
+    def f(x: Any, y: Any) -> Any:
+        kept = x > 0
+        return np.sum(x[kept] * y[kept]), x[kept], np.sqrt(x[kept]).sum() / np.sum(kept)
+
+    traced = same(f, LONG, LONG[::-1].copy(), symbolic=True)
+    assert str(traced.func.result[1]) == "f64[k0]"
+    with pytest.raises(TraceError, match="how many elements a mask selects is known only when the function runs"):
+        trace(lambda x: x[x > 0][:3], LONG)
+
+
+# -- stores ---------------------------------------------------------------------------------------------------------
+STORES: list[Callable[[Any], Any]] = []
+
+
+def store(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    STORES.append(function)
+    return function
+
+
+@store
+def items(x: Any) -> Any:
+    y = np.zeros(x.shape[0])
+    y[0] = x[1]
+    y[1:3] = x[:2] * 2
+    y[-1] += 5.0
+    y[1:] *= 3
+    y[::2] -= x[::2]
+    return y
+
+
+@store
+def views(x: Any) -> Any:
+    y = np.ones((3, 4))
+    row, column, turned = y[1], y[:, 2], y.T
+    row[0] = x[0]
+    column[:] = x[:3]
+    turned[3, 0] = 7.0
+    y[2] = 9.0
+    flat = y.reshape(-1)
+    flat[5] = x[1]
+    part = y[1:, ::2]
+    part += 1
+    part[0][1] = -3.0
+    return y, row, column, turned, flat, part
+
+
+@store
+def indices(x: Any) -> Any:
+    y = x.copy()
+    y[[0, 2]] = 5.0
+    y[np.array([1, 1])] += 1.0
+    y[y > 4] = x[0]
+    y[np.array([True, False, False, False, True])] = x[:2]
+    z = np.zeros((3, 5))
+    z[:, 1] = 2.0
+    z[[0, 2], [3, 4]] = x[:2]
+    z[1:, [0, 2]] = x[:2]
+    z[z > 1.5] *= 2
+    z[..., -1] = z[..., 0]
+    return y, z
+
+
+@store
+def traced_index(x: Any) -> Any:
+    i = np.argmax(x)
+    y = np.zeros_like(x)
+    y[i] = 1.0
+    z = np.zeros((5, 2))
+    z[i] = x[:2]
+    z[i][1] = 8.0
+    y[np.argsort(x)] += np.arange(5)
+    return y, z
+
+
+@store
+def whole(x: Any) -> Any:
+    y = np.empty(5)
+    y[:] = x
+    y[...] = y * 2
+    y += 1
+    z = y
+    z -= x
+    w = np.array([x[0], 1.0, 2.0])
+    w[1] = w[0] + w[2]
+    w.sort()
+    np.fill_diagonal(m := np.zeros((3, 3)), w)
+    s = np.array(0.0)
+    s += x[0]
+    t = s
+    t += 1.0
+    n = np.zeros(3, dtype=int)
+    n[0] = 2.7
+    np.add(x, 1.0, out=y)
+    return y, z, w, m, s, n
+
+
+@store
+def swaps(x: Any) -> Any:
+    y = x * 1.0
+    y[0], y[1] = y[1], y[0]
+    a = [y[2], y[3]]
+    a[0] = a[1]
+    box = {"k": y}
+    box["k"][4] = 1.5
+    return y, a
+
+
+@store
+def broadcasts(x: Any) -> Any:
+    y = np.zeros((2, 5))
+    y[:] = x
+    y[0] = np.ones((1, 5)) * 3
+    y[:, :2] += np.array([[1.0], [2.0]])
+    return y
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize("function", STORES, ids=lambda f: f.__name__)
+def test_stores(function: Callable[[Any], Any], symbolic: bool) -> None:
+    same(function, V, symbolic=symbolic)
+
+
+# -- refusals -------------------------------------------------------------------------------------------------------
+class Counted:
+    total = 0.0
+
+
+LOG: list[Any] = []
+COUNTED = Counted()
+
+
+def branch(x: Any) -> Any:
+    if x[0] > 0:
+        return x
+    return -x
+
+
+def loop(x: Any) -> Any:
+    while np.sum(x) > 1:
+        x = x / 2
+    return x
+
+
+def choice(x: Any) -> Any:
+    return x if np.sum(x) > 0 else -x
+
+
+def both(x: Any) -> Any:
+    return x[0] > 0 and x[1] > 0
+
+
+def chained(x: Any) -> Any:
+    return np.where(0 < x < 1, x, 0.0)
+
+
+def to_float(x: Any) -> Any:
+    return np.full(3, math.comb(5, x[0]))
+
+
+def trips(x: Any) -> Any:
+    return [x for _ in range(np.argmax(x))]
+
+
+def to_numpy(x: Any) -> Any:
+    return np.random.default_rng(0).normal() + x
+
+
+def clock(x: Any) -> Any:
+    return x * time.perf_counter()
+
+
+def dice(x: Any) -> Any:
+    return x * random.random()
+
+
+def opens(x: Any) -> Any:
+    with open("/dev/null") as f:
+        return x * len(f.read())
+
+
+def unknown(x: Any) -> Any:
+    return np.linalg.eigvals(x)
+
+
+def keyword(x: Any) -> Any:
+    return np.sum(x, axis=0, order="K")  # type: ignore[call-overload]  # that is the point
+
+
+def writes_input(x: Any) -> Any:
+    x[0] = 1.0
+    return x
+
+
+def writes_view_of_input(x: Any) -> Any:
+    y = x.reshape(-1)[1:]
+    y += 1
+    return y
+
+
+def writes_global(x: Any) -> Any:
+    WEIGHTS[0] = x[0]
+    return x
+
+
+def appends(x: Any) -> Any:
+    LOG.append(x)
+    return x
+
+
+def sets_attribute(x: Any) -> Any:
+    COUNTED.total += 1
+    return x
+
+
+def assigns_global(x: Any) -> Any:
+    global SCALE
+    SCALE = 3.0
+    return x * SCALE
+
+
+def wrong_product(x: Any) -> Any:
+    return x @ M
+
+
+def wrong_shape(x: Any) -> Any:
+    return x.reshape(2, 3)
+
+
+def wrong_type(x: Any) -> Any:
+    return x[np.array([0.5])]
+
+
+def returns_text(x: Any) -> Any:
+    return "text"
+
+
+def maximum_of_arrays(x: Any) -> Any:
+    return max(x, 0)
+
+
+def generator(x: Any) -> Any:
+    yield x
+
+
+IN_PLACE = "would be changed in place; a compiled function modifies nothing that it is given"
+REFUSED: list[tuple[Callable[[Any], Any], type[Exception], str, str, str]] = [
+    (branch, TraceError, "the condition of 'if' is a traced value: x[0] > 0", "if x[0] > 0:",
+     "choose values with np.where(condition, a, b)"),
+    (loop, TraceError, "the condition of 'while' is a traced value: np.sum(x) > 1", "while np.sum(x) > 1:",
+     "a loop whose end depends on data is not supported here; use a fixed number of steps with np.where"),
+    (choice, TraceError, "the condition of 'if' is a traced value: np.sum(x) > 0", "return x if np.sum(x) > 0 else -x",
+     "choose values with np.where(condition, a, b)"),
+    (both, TraceError, "a traced value (bool) decides an if, while, and, or or not while the function is being traced",
+     "return x[0] > 0 and x[1] > 0",
+     "use np.where(condition, a, b) to choose values, and np.logical_and / np.logical_or to combine conditions"),
+    (chained, TraceError, "a traced value (bool[5]) decides an if, while, and, or or not while the function is being traced",
+     "return np.where(0 < x < 1, x, 0.0)",
+     "use np.where(condition, a, b) to choose values, and np.logical_and / np.logical_or to combine conditions"),
+    (to_float, TraceError, "a traced value (f64) is used as a Python index or a count while the function is being traced",
+     "return np.full(3, math.comb(5, x[0]))", "index arrays with it (x[i]) or use np.take; lengths and counts must be static"),
+    (trips, TraceError, "range() of a traced value: the number of trips is known only when the function runs",
+     "return [x for _ in range(np.argmax(x))]", "use a static number, or a length such as x.shape[0]"),
+    (to_numpy, TraceError, "default_rng draws random numbers, which would happen once while tracing and never again",
+     "return np.random.default_rng(0).normal() + x", "draw them outside and pass them as an argument"),
+    (clock, TraceError, "perf_counter reads the clock, which would happen once while tracing and never again",
+     "return x * time.perf_counter()", "read it outside and pass it as an argument"),
+    (dice, TraceError, "random draws random numbers, which would happen once while tracing and never again",
+     "return x * random.random()", "draw them outside and pass them as an argument"),
+    (opens, TraceError, "a file is opened, which would happen once while tracing and never again",
+     'with open("/dev/null") as f:', "do that outside the compiled function"),
+    (writes_input, TraceError,
+     f"the argument 'x' {IN_PLACE}", "x[0] = 1.0", "write to a copy: y = x.copy(), or build a new array"),
+    (writes_view_of_input, TraceError,
+     f"the argument 'x' {IN_PLACE}", "y += 1",
+     "write to a copy: y = x.copy(), or build a new array"),
+    (writes_global, TraceError,
+     f"the captured array 'WEIGHTS' {IN_PLACE}",
+     "WEIGHTS[0] = x[0]", "write to a copy: y = x.copy(), or build a new array"),
+    (sets_attribute, TraceError,
+     "the function sets the attribute 'total' of an object from outside; a compiled function has no side "
+     "effects", "COUNTED.total += 1", "return the new value instead"),
+    (assigns_global, TraceError, "the function assigns the global SCALE", "global SCALE", "return the value instead"),
+    (wrong_product, ShapeError, "matmul: the last axis of (5,) and the second to last axis of (3, 4) differ: 5 and 3",
+     "return x @ M", "transpose one factor, or check the order"),
+    (wrong_shape, ShapeError, "cannot reshape array of size 5 into shape (2,3)", "return x.reshape(2, 3)",
+     "the products of the two shapes must be equal"),
+    (wrong_type, TraceError, "arrays used as indices must be of integer (or boolean) type, got a float",
+     "return x[np.array([0.5])]", "convert it: i.astype(int)"),
+    (maximum_of_arrays, TraceError, "max() compares whole arrays", "return max(x, 0)",
+     "use np.maximum for elements, np.max to reduce"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "kind", "message", "code", "remedy"), REFUSED, ids=lambda v: getattr(v, "__name__", None))
+def test_refusals(function: Callable[[Any], Any], kind: type[Exception], message: str, code: str, remedy: str) -> None:
+    before = function.__code__.co_firstlineno
+    with pytest.raises(kind) as error:
+        trace(function, V)
+    first, place, last = str(error.value).splitlines()
+    assert first == message
+    assert place.startswith(f"  at {__file__}:")
+    line = int(place.removeprefix(f"  at {__file__}:").partition(":")[0])
+    assert before < line < before + 5
+    assert place.endswith(f": {code}")
+    assert last == f"  {remedy}"
+
+
+def test_other_refusals() -> None:
+    with pytest.raises(UnsupportedError) as error:
+        trace(unknown, M[:, :3])
+    assert str(error.value).splitlines()[0] == "numpy.linalg.eigvals is not supported"
+    assert "or register a rule for it with pb.custom_vjp" in str(error.value)
+    with pytest.raises(UnsupportedError, match=r"numpy.sum: got an unexpected keyword argument 'order'"):
+        trace(keyword, V)
+    with pytest.raises(TraceError, match="the function changes global LOG, which belongs to the caller"):
+        trace(appends, V)
+    assert not LOG
+    with pytest.raises(TraceError, match="returns_text returns a str; arrays, numbers and containers of them"):
+        trace(returns_text, V)
+    with pytest.raises(UnsupportedError, match="generator is a generator or a coroutine"):
+        PythonFrontend(generator)
+    with pytest.raises(UnsupportedError, match=r"takes \*xs; a compiled function has a fixed number of parameters"):
+        PythonFrontend(lambda *xs: xs)
+    with pytest.raises(DTypeError, match=r"element type complex128|is complex"):
+        trace(lambda x: x * np.ones(5, complex), V)
+    with pytest.raises(IndexError, match="index 7 is out of bounds for axis 0 with size 5"):
+        trace(lambda x: x[7], V)
+
+
+def test_a_leaked_array_says_so() -> None:
+    kept: dict[str, Any] = {}
+
+    class Box:
+        pass
+
+    def f(x: Any) -> Any:
+        box = Box()
+        box.value = x * 2  # type: ignore[attr-defined]  # made here
+        kept_by.append(box)
+        return x
+
+    kept_by: list[Any] = []
+    with pytest.raises(PullbackError):
+        trace(f, V)
+    assert not kept
+
+
+def test_asserts_become_checks() -> None:
+    def f(x: Any) -> Any:
+        assert np.all(x > -5), "too small"
+        assert len(x) == 5
+        return x * 2
+
+    traced, leaves = trace(f, V)
+    compare(evaluate(traced, leaves), V * 2)
+    with pytest.raises(PullbackError, match=r"assertion failed at .*: too small"):
+        evaluate(traced, [V - 9])
+
+
+def test_printing_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x: Any) -> Any:
+        print("x is", x, f"{x}")
+        return x * 2
+
+    same(f, V)
+    assert "x is <traced f64[5]> <traced f64[5]>" in capsys.readouterr().out
