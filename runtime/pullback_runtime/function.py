@@ -14,7 +14,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -264,11 +264,10 @@ class Function:
     def _reverse(
         self, values: Sequence[Any], seed: Any, mode: str | None, wrt: Any, primal: bool, out: Any
     ) -> tuple[list[Any], Any, _Call]:
-        if mode not in (None, "broadcast", "expand"):
-            raise SeedError(f'seed_mode is "broadcast" or "expand", got {mode!r}')
+        _check_mode(mode)
         call, places, rebuild = self._target(values, wrt)
         if mode == "expand":
-            kernel, seeds = self._expand(call, places, seed, primal)
+            kernel, seeds = self._expand(call.specialization, call.sizes, places, seed, primal)
         else:
             seeded, seeds = self._seeds(call, seed, mode)
             kernel = call.specialization.vjp(places, seeded, primal)
@@ -340,16 +339,17 @@ class Function:
             seeds.append(binding.fit_seed(f"{self.__name__}, value {name!r},", value, kind, shape, mode))
         return tuple(places), seeds
 
-    def _expand(self, call: _Call, places: tuple[Place, ...], seed: Any, primal: bool) -> tuple[Kernel, list[Any]]:
-        """A seed for what an output summed; only for a function whose one floating output is a sum."""
-        made = call.specialization
+    def _expand(
+        self, made: Specialization, sizes: dict[str, int], places: tuple[Place, ...], seed: Any, primal: bool
+    ) -> tuple[Kernel, list[Any]]:
+        """A kernel, and the seed for what an output summed."""
         matched = binding.match_seed(self.__name__, made.output, made.kinds, made.ranks, seed)
         given = [k for k, value in enumerate(matched) if value is not None]
         if len(given) != 1:
             raise SeedError(f'seed_mode="expand" takes the seed of one output, got {len(given)}')
         (result,) = given
-        shape = made.expanded(result, call.sizes)
-        own = made.shapes(call.sizes)[result]
+        shape = made.expanded(result, sizes)
+        own = made.shapes(sizes)[result]
         array = binding.as_array(matched[result], made.kinds[result])
         if array.size == 1 or array.shape == own:  # nothing to expand
             assert own is not None
@@ -368,30 +368,40 @@ class Function:
 
         ``pull`` keeps copies of the arguments that the reverse pass reads; ``copy=False`` keeps the arrays themselves.
         """
-        values = binding.bind(self.__name__, self.parameters, args, kwargs)
+        return self._pullback(binding.bind(self.__name__, self.parameters, args, kwargs), wrt, copy)
+
+    def _pullback(self, values: Sequence[Any], wrt: Any, copy: bool = True, whole: bool = False) -> Any:
+        """``whole``: keep copies of all arguments, so that ``pull`` can run the function again for seed_mode="expand"."""
         call, places, rebuild = self._target(values, wrt)
-        made = call.specialization
+        made, sizes = call.specialization, call.sizes
         seeded: tuple[Place, ...] = tuple(k for k, kind in enumerate(made.kinds) if kind in FLOATS)
         forward, reverse, kept = made.split(places, seeded)
+        inputs = list(map(_copied, call.inputs)) if whole else []
         found = forward(call.inputs)
         count = len(made.kinds)
         shapes = [np.shape(r) for r in found[:count]]
-        held = [np.array(call.inputs[k]) if copy else call.inputs[k] for k in kept] + found[count:]
+        sources = inputs if whole else call.inputs
+        held = [_copied(sources[k]) if copy and not whole else sources[k] for k in kept] + found[count:]
+        del call, sources  # the caller's arrays are not kept alive
 
         def pull(seed: Any = None, seed_mode: str | None = None) -> Any:
             """The gradients for this seed of the output; see ``Function.vjp``."""
+            _check_mode(seed_mode)
             if seed_mode == "expand":
-                raise SeedError('seed_mode="expand" is for vjp and grad')
+                if not whole:
+                    raise SeedError('seed_mode="expand" is for vjp, grad and backward, which run the function again')
+                kernel, expanded = self._expand(made, sizes, places, seed, False)
+                return rebuild(kernel([*inputs, *expanded]))
             matched = binding.match_seed(self.__name__, made.output, made.kinds, made.ranks, seed)
+            default = all(value is None for value in matched)
             seeds = []
             for k in seeded:
                 assert isinstance(k, int)
-                value = 0.0 if matched[k] is None and seed is not None else matched[k]
+                value = matched[k] if default or matched[k] is not None else 0.0
                 seeds.append(binding.fit_seed(self.__name__, value, made.kinds[k], shapes[k], seed_mode))
             return rebuild(reverse([*held, *seeds]))
 
-        results = [np.array(r) if copy and isinstance(r, np.ndarray) and _shared(r, held) else r for r in found[:count]]
-        return made.output.unflatten(results), pull
+        return made.output.unflatten(found[:count]), pull
 
     def jvp(self, *args: Any, tangents: Any, **kwargs: Any) -> Any:
         """(value, tangent of the output). ``tangents``: a dict from argument names (or a tuple in argument order, None for an
@@ -446,7 +456,6 @@ class _Gradients:
     def __init__(self, call: _Call, chosen: Sequence[Place], single: bool):
         self.single = single
         self.parts: list[tuple[Structure | None, list[int]]] = []
-        self.leaves_of_call = call.arguments.leaves
         places: list[Place] = []
         kinds, spans = call.arguments.kinds(), call.arguments.spans()
         for item in chosen:
@@ -458,6 +467,8 @@ class _Gradients:
                 self.parts.append((call.arguments.key[item][0], list(spans[item])))
         self.places = tuple(places)
         self.floating = {i for i, kind in enumerate(kinds) if kind.is_float}
+        others = [i for _, span in self.parts for i in span if i not in self.floating]
+        self.zeros = {i: _zero(call.arguments.leaves[i]) for i in others}
 
     def __call__(self, found: Sequence[Any]) -> Any:
         supply = iter(found)
@@ -466,7 +477,7 @@ class _Gradients:
             if structure is None:
                 made.append(next(supply))
             else:
-                leaves = [next(supply) if i in self.floating else _zero(self.leaves_of_call[i]) for i in span]
+                leaves = [next(supply) if i in self.floating else _copied(self.zeros[i]) for i in span]
                 made.append(structure.unflatten(leaves))
         return made[0] if self.single else tuple(made)
 
@@ -487,17 +498,24 @@ def _zero(leaf: Any) -> Any:
     return np.zeros_like(leaf)[()] if isinstance(leaf, (np.ndarray, np.generic)) else 0
 
 
-def _shared(result: np.ndarray[Any, Any], held: Sequence[Any]) -> bool:
-    return any(other is result for other in held)
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _check_mode(mode: str | None) -> None:
+    if mode not in (None, "broadcast", "expand"):
+        raise SeedError(f'seed_mode is "broadcast" or "expand", got {mode!r}')
 
 
 def _has_variable(value: Any) -> bool:
     kind = type(value)
-    if kind is np.ndarray or kind is float:
+    if kind is np.ndarray or kind is float or kind is int:
         return False
     if kind is Variable:
         return True
-    return kind in (tuple, list, dict) and any(map(_has_variable, value.values() if kind is dict else value))
+    if isinstance(value, (tuple, list, dict)) or is_dataclass(kind):
+        return any(isinstance(leaf, Variable) for leaf in flatten(value)[0])
+    return False
 
 
 # Set by the compiler while something is being traced: ``hook(function, values) -> (whether it was inlined, result)``.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,30 +27,34 @@ _numbers = itertools.count()
 
 
 class _Node:
-    """One call of a compiled function on variables."""
+    """One call of a compiled function on variables. ``outputs``: its floating outputs, None for the others."""
 
-    __slots__ = ("number", "outputs", "parents", "pull")
+    __slots__ = ("name", "number", "outputs", "parents", "pull")
 
-    def __init__(self, pull: Callable[[Sequence[Any]], Sequence[Any]], parents: Sequence[Variable]):
+    def __init__(self, name: str, pull: Callable[[Sequence[Any], str | None], Sequence[Any]], parents: Sequence[Variable]):
+        self.name = name
         self.number = next(_numbers)
         self.pull = pull  # seeds of the outputs, in order, to gradients of the parents
         self.parents = tuple(parents)
-        self.outputs: list[Variable] = []
+        self.outputs: list[weakref.ref[Variable] | None] = []
+
+    def place(self, variable: Variable) -> int:
+        return next(k for k, output in enumerate(self.outputs) if output is not None and output() is variable)
 
 
 class Variable:
     """A value whose gradient is collected. Made by ``pb.variable(value)``, or by calling a Function on variables."""
 
     __slots__ = ("__weakref__", "_dtype", "_node", "grad", "value")
-    __array_ufunc__ = None  # NumPy then leaves arithmetic to the methods below
 
     def __init__(self, value: Any, node: _Node | None = None):
-        value, dtype, _ = canonical(value, "the value of a variable")
-        if dtype not in FLOATS and node is None:
-            if dtype == "i64" and np.ndim(value) == 0:
-                value, dtype = float(value), "f64"
-            else:
-                raise DTypeError(f"a variable is floating, got {dtype}; convert it, for example with .astype(float)")
+        if isinstance(value, (list, tuple)):
+            value = np.array(value, np.float64)
+        value, dtype, weak = canonical(value, "the value of a variable")
+        if dtype == "i64" and weak:
+            value, dtype = float(value), "f64"
+        if dtype not in FLOATS:
+            raise DTypeError(f"a variable is floating, got {dtype}; convert it, for example with .astype(float)")
         self.value = value
         self.grad: Any = None
         self._dtype = dtype
@@ -69,45 +74,55 @@ class Variable:
         ``seed``: the gradient of some loss with respect to this value, in its shape, or a scalar meaning that value everywhere;
         1 if absent and this is a scalar. ``seed_mode="broadcast"``: see ``Function.vjp``. SeedError if it does not fit.
         """
-        if self._node is None:
+        node = self._node
+        if node is None:
             raise PullbackError("backward() goes back from the output of a compiled function; this variable is a leaf")
-        if seed is None and not self.shape:
-            seed = 1.0
-        start = fit_seed("the function", seed, self._dtype, self.shape, seed_mode)
         waiting: dict[_Node, dict[int, Any]] = {}
         order: list[tuple[int, _Node]] = []
 
         def arrive(variable: Variable, gradient: Any) -> None:
-            node = variable._node
-            if node is None:
+            above = variable._node
+            if above is None:
                 variable.grad = gradient if variable.grad is None else variable.grad + gradient
                 return
-            if node not in waiting:
-                waiting[node] = {}
-                heapq.heappush(order, (-node.number, node))
-            place = next(k for k, output in enumerate(node.outputs) if output is variable)
-            seeds = waiting[node]
+            if above not in waiting:
+                waiting[above] = {}
+                heapq.heappush(order, (-above.number, above))
+            seeds, place = waiting[above], above.place(variable)
             seeds[place] = gradient if place not in seeds else seeds[place] + gradient
 
-        arrive(self, start)
+        if seed_mode != "expand":
+            if seed is None and not self.shape:
+                seed = 1.0
+            seed, seed_mode = fit_seed(node.name, seed, self._dtype, self.shape, seed_mode), None
+        arrive(self, seed)
         while order:  # the latest call first: by then everything that used its outputs has arrived
             _, node = heapq.heappop(order)
             seeds = waiting.pop(node)
-            gradients = node.pull([seeds.get(k) for k in range(len(node.outputs))])
+            gradients = node.pull([seeds.get(k) for k in range(len(node.outputs))], seed_mode)
+            seed_mode = None  # the mode is one of the seed that was given
             for parent, gradient in zip(node.parents, gradients, strict=True):
                 arrive(parent, gradient)
 
     def __repr__(self) -> str:
         return f"variable({self.value!r})"
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(
             "variables are arguments of compiled functions, they have no arithmetic of their own; "
             "put the expression into a function: pb.compile(lambda x, y: ...)(x, y)"
         )
 
+    def _no_number(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            "a variable is not an array or a number; use its .value, or give it to a compiled function and call backward() "
+            "on the result"
+        )
+
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
-    __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __neg__ = __getitem__ = __float__ = __bool__ = __array__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _refuse
+    __neg__ = __abs__ = __getitem__ = __lt__ = __le__ = __gt__ = __ge__ = __array_ufunc__ = __array_function__ = _refuse
+    __float__ = __int__ = __bool__ = __array__ = _no_number
 
 
 def variable(value: Any) -> Variable:
@@ -126,17 +141,17 @@ def record(function: Function, values: Sequence[Any]) -> Any:
         if found:
             spots.append((k, found))
         plain.append(structure.unflatten([leaf.value if isinstance(leaf, Variable) else leaf for leaf in leaves]))
-    result, pull = function.pullback(*plain, wrt=tuple(k for k, _ in spots))
+    result, pull = function._pullback(plain, tuple(k for k, _ in spots), whole=True)
     results, structure = flatten(result)
 
-    def pull_leaves(seeds: Sequence[Any]) -> list[Any]:
-        full = [None if not _is_float(r) else 0.0 if s is None else s for s, r in zip(seeds, results, strict=True)]
-        gradients = pull(structure.unflatten(full))
+    def pull_leaves(seeds: Sequence[Any], seed_mode: str | None) -> list[Any]:
+        gradients = pull(structure.unflatten(seeds), seed_mode)
         return [flatten(gradient)[0][i] for gradient, (_, found) in zip(gradients, spots, strict=True) for i in found]
 
-    node = _Node(pull_leaves, parents)
-    node.outputs = [Variable(r, node) for r in results]
-    return structure.unflatten(node.outputs)
+    node = _Node(function.__name__, pull_leaves, parents)
+    outputs = [Variable(r, node) if _is_float(r) else r for r in results]
+    node.outputs = [weakref.ref(v) if isinstance(v, Variable) else None for v in outputs]
+    return structure.unflatten(outputs)
 
 
 def _is_float(value: Any) -> bool:
