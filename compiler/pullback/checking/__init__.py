@@ -78,8 +78,7 @@ class _Check:
     def anywhere(self) -> list[Any]:
         """A random direction of all inputs, each in its own scale."""
         return [
-            _weights(self.random, np.shape(a)) * (np.abs(a) + 0.1) if k in self.subject.wrt else None
-            for k, a in enumerate(self.double)
+            _weights(self.random, np.shape(a)) * _scale(a) if k in self.subject.wrt else None for k, a in enumerate(self.double)
         ]
 
     def noise(self) -> float:
@@ -153,16 +152,12 @@ class _Check:
             judged = self.exactly.judge(leaf, place, got)
             if judged is not None:
                 verdict, expected, note, line = judged
-                tolerance = RELATIVE[kind] * abs(expected) + OF_LARGEST[kind] * largest + self._floor(leaf, place)
+                tolerance = RELATIVE[kind] * abs(expected) + OF_LARGEST[kind] * largest
                 error = 0.0 if got == expected else abs(got - expected)
                 if verdict == "smooth":
                     verdict, note, line = self._smooth(leaf, place, got, expected, error, tolerance)
                 return InputReport(name, verdict, error, tolerance, place, got, expected, line, note)
         return self._by_differences(leaf, place, got, largest, kind)
-
-    def _floor(self, leaf: int, place: tuple[int, ...]) -> float:
-        """The slope that rounding of the value alone can make."""
-        return 0.0 if self.exactly else self.noise() / max(abs(float(self.leaves[leaf][place])), 1e-3)
 
     def _smooth(
         self, leaf: int, place: tuple[int, ...], got: float, expected: float, error: float, tolerance: float
@@ -181,6 +176,8 @@ class _Check:
                     "",
                 )
             return "WRONG", "", ""
+        if abs(self.exactly.rounded(leaf, place) - expected) <= max(tolerance, 0.01 * error):
+            return "WRONG", "", ""  # float64 can do it
         lost = error / max(abs(expected), 1e-300)
         where, worst = self.exactly.loss()
         digits = f"the formula is right; float64 keeps {max(0, int(-math.log10(min(lost, 1.0))))} digits of it"
@@ -190,15 +187,16 @@ class _Check:
     def _by_differences(self, leaf: int, place: tuple[int, ...], got: float, largest: float, kind: str) -> InputReport:
         name = self.subject.names[leaf]
         function = self.along(self.unit(leaf, place))
-        expected, uncertain = differences.slope(function, 0.02 * max(abs(float(self.leaves[leaf][place])), 0.05))
-        noise = self.noise() / max(abs(float(self.leaves[leaf][place])), 1e-3)
-        tolerance = 1e-6 * max(abs(expected), largest) + 10 * uncertain + 100 * noise
+        scale = float(_scale(self.double[leaf])[place])
+        expected, uncertain = differences.slope(function, 0.02 * scale)
+        noise = self.noise() / scale
+        tolerance = 1e-7 * abs(expected) + 1e-9 * largest + 10 * uncertain + 100 * noise
         if kind == "f32":
             tolerance += RELATIVE[kind] * max(abs(expected), abs(got)) + OF_LARGEST[kind] * largest
         error = abs(got - expected)
         if error <= tolerance:
             return InputReport(name, "ok", error, tolerance, place, got, expected)
-        step = 1e-6 * max(abs(float(self.leaves[leaf][place])), 1.0)
+        step = 1e-6 * scale
         middle, above, below = function(0.0), function(step), function(-step)
         right, left = (function(2 * step) - above) / step, (below - function(-2 * step)) / step
         if abs(right - left) > 1e-3 * max(abs(left), abs(right)) + 100 * self.noise() / step:
@@ -220,7 +218,7 @@ class _Check:
 
     def _has_no_effect(self, leaf: int) -> bool:
         direction: list[Any] = [None] * len(self.leaves)
-        direction[leaf] = _weights(self.random, np.shape(self.leaves[leaf])) * (np.abs(self.double[leaf]) + 0.1)
+        direction[leaf] = _weights(self.random, np.shape(self.leaves[leaf])) * _scale(self.double[leaf])
         function = self.along(direction)
         return all(function(step) == function(0.0) for step in (0.3, -0.7))
 
@@ -298,7 +296,7 @@ class _Check:
         if self.exactly is None:
             return None
         made = self.exactly.sympy_gradients()
-        if made is None:
+        if made is None or any(np.shape(g) != np.shape(m) for g, m in zip(self.gradients, made, strict=True)):
             return None
         error = worst = 0.0
         for gradient, expected in zip(self.gradients, made, strict=True):
@@ -353,6 +351,13 @@ class _Check:
 def _weights(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Unequal numbers of both signs, none small."""
     return np.asarray(random.uniform(0.5, 1.5, shape) * random.choice([-1.0, 1.0], shape))
+
+
+def _scale(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The size of each entry; of a zero the mean size of the others, or 1."""
+    sizes = np.abs(np.asarray(array, np.float64))
+    mean = float(np.mean(sizes)) if sizes.size else 1.0
+    return np.where(sizes > 0, sizes, mean if mean > 0 and math.isfinite(mean) else 1.0)
 
 
 def _is_float(x: Any) -> bool:

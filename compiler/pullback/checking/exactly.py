@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,9 +57,11 @@ class Exactly:
         self._decisions: list[Decision] = []
 
     # -- evaluation -------------------------------------------------------------------------------------------------------
-    def _evaluate(self, moved: dict[int, np.ndarray[Any, Any]], recorder: Recorder | None) -> tuple[Any, Precise]:
+    def _evaluate(
+        self, moved: dict[int, np.ndarray[Any, Any]], recorder: Recorder | None, numbers: Numbers | None = None
+    ) -> tuple[Any, Precise]:
         """The seeded sum with some inputs replaced by object arrays."""
-        machine = Precise(sizes_for(self.func, [np.shape(a) for a in self.inputs]), self.numbers)
+        machine = Precise(sizes_for(self.func, [np.shape(a) for a in self.inputs]), numbers or self.numbers)
         if recorder is not None:
             recorder.values = lambda v: machine.values[v]
             machine.watch = recorder
@@ -79,11 +82,17 @@ class Exactly:
         param, value = self.func.params[k], np.asarray(self.inputs[k])
         return machine.lift(value.astype(np.float64)) if param.type.is_float else value.astype(param.type.dtype.numpy)
 
-    def _moved(self, leaf: int, place: tuple[int, ...], offset: Any, recorder: Recorder | None = None) -> Any:
-        mp = self.numbers.mp
-        changed = self._lifted(self.base, leaf).copy()
-        changed[place] = mp.mpf(float(self.inputs[leaf][place])) + offset
-        return self._evaluate({leaf: changed}, recorder)[0]
+    def _line(self, leaf: int, place: tuple[int, ...], numbers: Numbers, recorders: dict[int, Recorder], step: Any) -> Any:
+        """The seeded sum as a function of a change of one entry; one step to either side is recorded."""
+        machine = Precise({}, numbers)
+        value = machine.number_of(self.inputs[leaf][place])
+
+        def function(offset: Any) -> Any:
+            changed = self._lifted(machine, leaf).copy()
+            changed[place] = value + offset
+            return self._evaluate({leaf: changed}, recorders.get(int(offset / step)), numbers)[0]
+
+        return function
 
     # -- judging an entry -------------------------------------------------------------------------------------------------
     def judge(self, leaf: int, place: tuple[int, ...], got: float) -> tuple[str, float, str, str] | None:
@@ -91,17 +100,25 @@ class Exactly:
 
         None where the slopes say nothing at all.
         """
-        mp = self.numbers.mp
-        step = mp.mpf(STEP) * max(abs(float(self.inputs[leaf][place])), 1e-3)
+        size = abs(float(self.inputs[leaf][place]))
+        numbers = self._numbers_for(size)
+        step = numbers.mp.mpf(STEP) * (size or 1e-3)
         below, above = Recorder(lambda v: None), Recorder(lambda v: None)
-        recorders = {1: above, -1: below}
-
-        def function(offset: Any) -> Any:
-            return self._moved(leaf, place, offset, recorders.get(int(offset / step)))
-
-        found = sides(function, step, self.middle)
+        middle = self.middle if numbers is self.numbers else self._evaluate({}, None, numbers)[0]
+        found = sides(self._line(leaf, place, numbers, {1: above, -1: below}, step), step, middle)
+        if not found.agree and math.isfinite(found.left) and math.isfinite(found.right):
+            finer = step / 1000
+            again = sides(self._line(leaf, place, numbers, {}, finer), finer, middle)
+            if abs(again.right - again.left) < 0.1 * abs(found.right - found.left):
+                found = replace(found, curved=True)
         self._decisions = differing(self.func, below, self.at, above)
         return self._verdict(found, float(step), got)
+
+    def _numbers_for(self, size: float) -> Numbers:
+        """Enough digits for a step that is small beside a tiny input."""
+        if size == 0 or size > 1e-8:
+            return self.numbers
+        return Numbers(DIGITS + int(-math.log10(size)))
 
     def _verdict(self, found: Sides, step: float, got: float) -> tuple[str, float, str, str] | None:
         finite = [s for s in (found.left, found.right) if math.isfinite(s)]
@@ -113,8 +130,9 @@ class Exactly:
             good = close(got, finite[0], 1e-6)
             return ("one-sided" if good else "WRONG"), finite[0], "the function ends here", ""
         text, line = self._named()
-        jumps = [_is_jump(found.jump_left, found.left, step), _is_jump(found.jump_right, found.right, step)]
-        sides_meet = not _is_jump(found.jump_left + found.jump_right, found.central, step)
+        steepest = max(abs(found.left), abs(found.right))
+        jumps = [_is_jump(jump, steepest, step) for jump in (found.jump_left, found.jump_right)]
+        sides_meet = not _is_jump(found.jump_left + found.jump_right, steepest, step)
         if all(jumps) and sides_meet and close(found.left, found.right, 1e-6):
             return "special case", found.central, f"{text} gives the point a value that its neighbours do not have", line
         if any(jumps):
@@ -176,18 +194,27 @@ class Exactly:
             self._reverse_func = differentiate(self.func, [self.func.params[k] for k in self.wrt], primal=False)
         return self._reverse_func
 
-    def loss(self) -> tuple[str, str]:
-        """(line, operation) where float64 loses most digits on the way to the gradient."""
-        if self._adjoint is None:
-            return "", ""
+    def rounded(self, leaf: int, place: tuple[int, ...]) -> float:
+        """The gradient by our adjoint in float64, operation by operation."""
+        results = self._plain().read(self._reverse().results)
+        return float(results[self.wrt.index(leaf)][place])
+
+    def _plain(self) -> Machine:
+        """The plain interpreter after a run of the adjoint in float64."""
         reverse, arguments = self._reverse(), [*self.inputs, *self.seeds]
-        exact = self._reverse_machine.values
         shapes = [np.shape(a) for a in arguments]
         arrays = [np.asarray(a).astype(p.type.dtype.numpy) for a, p in zip(arguments, reverse.params, strict=True)]
         plain = Machine(bind(reverse, shapes, {}), None)
         plain.values.update(zip(reverse.params, arrays, strict=True))
         with np.errstate(all="ignore"):
             plain.block(reverse.block)
+        return plain
+
+    def loss(self) -> tuple[str, str]:
+        """(line, operation) where float64 loses most digits on the way to the gradient."""
+        if self._adjoint is None:
+            return "", ""
+        reverse, exact, plain = self._reverse(), self._reverse_machine.values, self._plain()
         worst, line, operation = 100.0, "", ""  # two digits are nothing to speak of
         for instr in reverse.body[:-1]:
             if not instr.outs or not getattr(instr.out.type, "is_float", False):
