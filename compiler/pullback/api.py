@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pullback.compiled import CompiledFunction
 from pullback.errors import PullbackError
 from pullback.llvm import Options
 from pullback.transforms import Gradient, Pushforward, Reverse
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def compile(
@@ -64,6 +66,8 @@ def _is_sympy(value: Any) -> bool:
 
 def load(path: str | Path, *, fast_math: bool = False) -> CompiledFunction:
     """The Function of an expression file. ExpressionError (file, line, column) if it is wrong."""
+    from pathlib import Path  # takes 10 ms to import
+
     from pullback.frontends.expression import ExpressionFrontend
 
     return CompiledFunction(ExpressionFrontend.load(Path(path)), Options(fast_math))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +62,8 @@ def bind(name: str, parameters: Sequence[Parameter], args: Sequence[Any], kwargs
         names = [p.name for p in parameters]
         if extra in names:
             raise TypeError(f"{signature} got {extra!r} twice, by position and by name")
+        import difflib  # for errors only
+
         near = difflib.get_close_matches(extra, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"{signature} has no input named {extra!r}{hint}")

@@ -9,7 +9,6 @@ that do not go together, so a call never fails for lengths that another trace wo
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections import deque
@@ -26,7 +25,6 @@ from pullback_runtime.kernel import Kernel
 from pullback_runtime.signature import FLOATS, Structure, flatten
 from pullback_runtime.variable import Variable, record
 
-LOG = logging.getLogger("pullback")
 Place = int | str  # a leaf's position, or the name of an intermediate value
 STAGES = ("primal", "adjoint", "loops", "llvm", "optimized", "asm")
 KEPT = 512  # specializations of one Function; of more the oldest are dropped
@@ -180,7 +178,9 @@ class Function:
         reason = f"{self.__name__}({inputs}): {why}; {specialization.describe()}"
         self._reasons.append(reason)
         if "compile" in os.environ.get("PULLBACK_LOG", ""):
-            LOG.warning("compiled %s", reason)
+            import logging  # takes 8 ms, and few ask for it
+
+            logging.getLogger("pullback").warning("compiled %s", reason)
 
     def _paths(self, arguments: Arguments) -> list[str]:
         pairs = zip(self.parameters, arguments.key, strict=True)

@@ -33,8 +33,6 @@ parser gives each instruction the place of its text as ``loc``.
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import json
 import re
 from bisect import bisect_right
@@ -97,6 +95,8 @@ def key(func: Func) -> bytes:
     printer = _Printer(names, exact=True)
     printer.lines.append(", ".join(printer.type(p.type) for p in func.params))
     printer.block(func.block, "")
+    import hashlib  # loads OpenSSL, which takes 10 ms
+
     return hashlib.sha256("\n".join(printer.lines).encode()).digest()
 
 
@@ -502,6 +502,8 @@ class _Parser:
         name = self.take("word", "an instruction")
         op = OPS.get(name)
         if op is None:
+            import difflib  # for errors only
+
             close = difflib.get_close_matches(name, OPS, n=1)
             self.error(offset, f"no op named {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
         attrs: Mapping[str, Any]
