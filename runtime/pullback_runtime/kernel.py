@@ -80,6 +80,7 @@ class Kernel:
         self.signature = signature
         self.texts = texts  # "loops", "llvm" ...: functions that give the text; None for an exported library
         self._keep = keep
+        self._address = address
         self._call = SIGNATURE(address)
         count = len(signature.symbols)
         self._arrays = [(k, p, DTYPES[p.dtype], len(p.shape)) for k, p in enumerate(signature.params) if p.shape]
@@ -97,6 +98,10 @@ class Kernel:
         self._frames = Freelist(scalars, cells, count + len(signature.defined))
         dtypes, results = ([DTYPES[a.dtype] for a in arrays] for arrays in (signature.params, signature.results))
         self._quick = quick_call(signature, dtypes, results, self._frames, self._call, self._slow, self._error)
+
+    def rebound(self, signature: Signature) -> Kernel:
+        """The same code under a signature that differs in texts alone."""
+        return Kernel(signature, self._address, self._keep, self.texts)
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         return self._quick(args) if out is None else self._slow(args, out)

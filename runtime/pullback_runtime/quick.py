@@ -7,7 +7,9 @@ Its source is built from numbers alone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,9 +49,15 @@ def quick_call(
         "empty": np.empty,
         "float32": np.float32,
     }
-    exec(_source(signature), space)
+    exec(_code(_source(signature)), space)
     made: Callable[[Sequence[Any]], list[Any]] = space["quick"]
     return made
+
+
+@functools.lru_cache(maxsize=1024)
+def _code(source: str) -> CodeType:
+    """Most kernels are called like some other, and Python's compiler takes longer than making a kernel otherwise would."""
+    return compile(source, "<call>", "exec")
 
 
 def _source(signature: Signature) -> str:

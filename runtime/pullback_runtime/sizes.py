@@ -7,6 +7,7 @@ source is built from these tuples alone, never from anybody's text.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -33,12 +34,17 @@ def source(size: Polynomial) -> str:
 def compiled(sizes: Sequence[Polynomial]) -> Callable[[Sequence[int]], tuple[int, ...]]:
     """A function from the symbols' values to all the sizes."""
     body = "".join(f"{source(size)}, " for size in sizes)
-    function: Callable[[Sequence[int]], tuple[int, ...]] = eval(f"lambda s: ({body})")
-    return function
+    return _function(f"lambda s: ({body})")
 
 
 def nested(sizes: Sequence[Sequence[Polynomial]]) -> Callable[[Sequence[int]], tuple[tuple[int, ...], ...]]:
     """The same for several shapes at once."""
     body = "".join("(" + "".join(f"{source(size)}, " for size in shape) + "), " for shape in sizes)
-    function: Callable[[Sequence[int]], tuple[tuple[int, ...], ...]] = eval(f"lambda s: ({body})")
+    return _function(f"lambda s: ({body})")
+
+
+@functools.lru_cache(maxsize=1024)
+def _function(source: str) -> Callable[[Sequence[int]], Any]:
+    """Kernels share their shapes with others, and this text takes longer to compile than to make."""
+    function: Callable[[Sequence[int]], Any] = eval(source)
     return function

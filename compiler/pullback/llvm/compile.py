@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pullback.ir.core import Func, Loc
+from pullback.ir.core import Block, Func, Instr, Loc, walk
 from pullback.ir.dims import Dim, Size
 from pullback.ir.text import key
 from pullback.llvm.emit import ALIGN, Emitted, emit
@@ -27,12 +30,26 @@ class Options:
 
 LITTLE = 2000  # scalar statements up to which straight-line code is optimised
 
-_cache: dict[Any, Kernel] = {}
+KEPT = 1024  # kernels that the process keeps for functions to come; those in use live on without it
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A kernel as compiled first, and which instruction (in the order of ``walk``) each of its failures belongs to."""
+
+    kernel: Kernel
+    origins: tuple[int, ...]
+
+
+_cache: OrderedDict[Any, _Compiled] = OrderedDict()
 _cache_lock = threading.Lock()
 
 
 def compile_kernel(func: Func, options: Options | None = None) -> Kernel:
-    """Machine code for ``func``; UnsupportedError for what cannot be compiled."""
+    """Machine code for ``func``; UnsupportedError for what cannot be compiled.
+
+    The code is shared with every equal function; the name and the places that messages tell are this function's own.
+    """
     options = options or Options()
     identity = (key(func), options)
     found = _cache.get(identity)
@@ -41,20 +58,52 @@ def compile_kernel(func: Func, options: Options | None = None) -> Kernel:
             found = _cache.get(identity)
             if found is None:
                 found = _cache[identity] = _compile(func, options)
-    return found
+                if len(_cache) > KEPT:
+                    _cache.popitem(last=False)
+    with suppress(KeyError):  # another thread has made it the oldest and dropped it
+        _cache.move_to_end(identity)
+    return _told_of(func, found)
 
 
-def _compile(func: Func, options: Options) -> Kernel:
+def _compile(func: Func, options: Options) -> _Compiled:
     from pullback.llvm import engine  # llvmlite's binding takes 70 ms to import
 
-    program = lower(func)
+    program = lower(_numbered(func))
     emitted = emit(program, engine.features(), options.fast_math)
     modules = [engine.Module(emitted.kernel, _level(emitted))]
     if emitted.chunks:
         modules.append(engine.Module(emitted.chunks, 0))
     linked = engine.Linked([m.object() for m in modules], "k", emitted.blas)
     texts = _Texts(program, emitted)
-    return Kernel(signature(program, emitted.frame), linked.address, linked, texts)
+    kernel = Kernel(signature(program, emitted.frame), linked.address, linked, texts)
+    return _Compiled(kernel, tuple(m.loc.column for m in program.messages))
+
+
+def _numbered(func: Func) -> Func:
+    """``func`` with every instruction's number as the column of its place, where the loop level's messages carry it along."""
+    numbers = itertools.count()
+
+    def instr(old: Instr) -> Instr:
+        loc = Loc(old.loc.file, old.loc.line, next(numbers))
+        return Instr(old.op, old.outs, old.args, old.attrs, tuple(map(block, old.blocks)), loc)
+
+    def block(old: Block) -> Block:
+        return Block(old.params, tuple(map(instr, old.body)))
+
+    return Func(func.name, block(func.block), func.names)
+
+
+def _told_of(func: Func, compiled: _Compiled) -> Kernel:
+    """The kernel with this function's name and places in its messages."""
+    signature = compiled.kernel.signature
+    places: list[str] = []
+    if compiled.origins:
+        locs = [instr.loc for instr in walk(func.block)]
+        places = [_where(locs[k]) for k in compiled.origins]
+    if func.name == signature.name and places == [f.where for f in signature.failures]:
+        return compiled.kernel
+    failures = tuple(replace(f, where=where) for f, where in zip(signature.failures, places, strict=True))
+    return compiled.kernel.rebound(replace(signature, name=func.name, failures=failures))
 
 
 def _level(emitted: Emitted) -> int:
