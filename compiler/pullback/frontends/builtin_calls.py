@@ -38,7 +38,7 @@ def _range(session: Any, *bounds: Any) -> Any:
                 TraceError, "range() of a traced value: the number of trips is known only when the function runs",
                 "use a static number, or a length such as x.shape[0]",
             )  # fmt: skip
-        numbers.append(session.trace.number(bound.size, UNROLL_LIMIT) if isinstance(bound, Length) else bound.__index__())
+        numbers.append(bound.context.number(bound.size, UNROLL_LIMIT) if isinstance(bound, Length) else bound.__index__())
     return range(*numbers)
 
 
@@ -82,7 +82,7 @@ def _sum(session: Any, items: Any, /, start: Any = 0) -> Any:
 def _convert(kind: type, dtype: Any, check: bool) -> Callable[..., Any]:
     def function(session: Any, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and isinstance(args[0], Length):
-            return int(args[0]) if kind is int else _scalar(session, Array.of_size(session.trace, args[0].size), dtype, False)
+            return int(args[0]) if kind is int else _scalar(session, Array.of_size(args[0].context, args[0].size), dtype, False)
         if len(args) == 1 and isinstance(args[0], Array) and args[0].known is None:
             return _scalar(session, args[0], dtype, check)
         return kind(*args, **kwargs)
@@ -129,6 +129,16 @@ def _isinstance(session: Any, x: Any, kinds: Any) -> bool:
     if isinstance(x, Length):
         return isinstance(0, tuple(_flat(options)))
     return isinstance(x, kinds)
+
+
+def _type(session: Any, x: Any, *rest: Any) -> Any:
+    if rest or not isinstance(x, (Array, Length)):
+        return type(x, *rest)
+    if isinstance(x, Length):
+        return int
+    return (
+        np.ndarray if x.ndim else (float if x.dtype_ is f64 else int if x.dtype_ is i64 else bool) if x.weak else x.dtype.type
+    )
 
 
 def _flat(kinds: Any) -> list[Any]:
@@ -197,6 +207,7 @@ _TABLE: list[tuple[Any, Callable[..., Any]]] = [
     (pow, _pow),
     (divmod, _divmod),
     (isinstance, _isinstance),
+    (type, _type),
     (getattr, _getattr),
     (print, _print),
     (map, _through(map)),

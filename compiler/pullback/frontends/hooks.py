@@ -111,6 +111,8 @@ class Session:
             return self._construct(function, args, kwargs)
         if isinstance(function, Function):
             return function(*args, **kwargs)  # which asks inlining.trace_hook
+        if isinstance(function, functools._lru_cache_wrapper) and (contains_traced(args) or contains_traced(kwargs)):
+            return self.call(function.__wrapped__, args, kwargs)
         special = _class_attribute(type(function), "__call__")
         if self.enterable(special):
             return self.enter(special)(function, *args, **kwargs)
@@ -174,7 +176,7 @@ class Session:
             or module in ("random", "secrets")
         ):
             what, remedy = "draws random numbers", "draw them outside and pass them as an argument"
-        elif module == "time" or (name in ("now", "today", "utcnow") and str(module).startswith(("datetime", ""))):
+        elif module == "time" or (name in ("now", "today", "utcnow") and getattr(owner, "__module__", "") == "datetime"):
             what, remedy = "reads the clock", "read it outside and pass it as an argument"
         elif function in (builtins.open, builtins.input) or (module.startswith("numpy") and name in _FILES):
             what, remedy = "reads or writes files", "do that outside the compiled function"
@@ -305,7 +307,7 @@ class Hooks:
                 )
             said = message()
             loc = self.trace.where()
-            self.trace.here().check(value.value, message=f"assertion failed at {loc}: {text if said is None else said}")
+            value.context.here().check(value.value, message=f"assertion failed at {loc}: {text if said is None else said}")
             return
         if not value:
             raise AssertionError(*(() if (said := message()) is None else (said,)))

@@ -20,7 +20,7 @@ from pullback.frontends.library.elementwise import convert, truth
 from pullback.frontends.library.shape import broadcast_value
 from pullback.frontends.promote import broadcast_shape, spread, wrap
 from pullback.frontends.sizes import Length, to_size
-from pullback.frontends.trace import Trace
+from pullback.frontends.trace import Trace, current
 from pullback.ir.core import Builder, Value
 from pullback.ir.dims import Dim, Size, floordiv
 from pullback.ir.types import Shape, Type, bool_, i64
@@ -28,6 +28,7 @@ from pullback.ir.types import Shape, Type, bool_, i64
 
 # -- reading and storing --------------------------------------------------------------------------------------------
 def get(array: Array, index: Any) -> Array:
+    array = wrap(array)
     found = Plan.make(array, index)
     array.context.here()
     if found.is_view and found.rank:
@@ -43,6 +44,12 @@ def get(array: Array, index: Any) -> Array:
 def store(array: Array, index: Any, value: Any, in_place: bool = False) -> None:
     """``in_place``: the value comes from ``x += y``, whose type may not be of a higher kind than the array's."""
     trace = array.context
+    if trace is not current():
+        raise current().error(
+            TraceError,
+            "an array of the enclosing function is changed in place by a function that is compiled in it",
+            "return the new array",
+        )
     new = wrap(value, "the stored value")
     trace.here()
     if array.source:
@@ -62,6 +69,18 @@ def store(array: Array, index: Any, value: Any, in_place: bool = False) -> None:
     target = found.read_type(array.type)
     update = _spread(trace, convert(new, array.dtype_), target.shape)
     array.assign(found.write(array.value, update))
+
+
+def accumulate(array: Array, index: Any, value: Any) -> None:
+    """``np.add.at``: what is added at an index that comes twice counts twice."""
+    trace = array.context
+    if array.source:
+        array.assign(array.value)  # says why not
+    new = wrap(value)
+    trace.here()
+    found = Plan.make(array, index)
+    update = _spread(trace, convert(new, array.dtype_), found.read_type(array.type).shape)
+    array.assign(found.write(array.value, update, add=True))
 
 
 def _stores_by_mask(array: Array, index: Any, new: Array) -> bool:
@@ -155,8 +174,8 @@ class Plan:
             shape = [*next(iter(self.gathered.values())).type.shape, *shape]
         return type.with_shape(tuple(1 if k is None else shape[k] for k in self.layout))
 
-    def write(self, value: Value, new: Value) -> Value:
-        """``value`` with the selected elements replaced."""
+    def write(self, value: Value, new: Value, add: bool = False) -> Value:
+        """``value`` with the selected elements replaced, or with ``new`` added to them."""
         b = self.trace.builder
         if None in self.layout:
             new = b.reshape(new, shape=tuple(n for k, n in zip(self.layout, new.type.shape, strict=True) if k is not None))
@@ -164,15 +183,17 @@ class Plan:
         if perm != tuple(range(len(perm))):
             new = b.transpose(new, perm=tuple(perm.index(k) for k in range(len(perm))))
         if self.gathered:
-            new = b.scatter_set(self._before_gather(b, value), *self.gathered.values(), new)
+            put = b.scatter_add if add else b.scatter_set
+            new = put(self._before_gather(b, value), *self.gathered.values(), new)
             front = self._front()
             if front is not None:
                 new = b.transpose(new, perm=tuple(front.index(k) for k in range(len(front))))
         if self.dropped:
             new = b.reshape(new, shape=self._canonical(self.sizes))
+        added = add and not self.gathered
         if self.whole:
-            return new
-        return b.slice_set(value, new, starts=self._canonical(self.starts), steps=tuple(self.steps))
+            return b.add(value, new) if added else new
+        return (b.slice_add if added else b.slice_set)(value, new, starts=self._canonical(self.starts), steps=tuple(self.steps))
 
 
 class _Maker:

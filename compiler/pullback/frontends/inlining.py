@@ -59,7 +59,9 @@ def inline_traced(trace: Trace, traced: Traced, leaves: list[Array], name: str) 
     b = trace.here()
     values: list[Value] = [leaf.value for leaf in leaves]
     for hidden in traced.hidden:
-        values.append(trace.capture(f"{name}: {hidden.path}", hidden.read(), hidden.read))
+        path, found = f"{name}: {hidden.path}", hidden.read()
+        # a traced array of a function around the inlined one is this trace's own, or comes from further outside
+        values.append(wrap(found).value if isinstance(found, Array) else trace.capture(path, found, hidden.read))
     sizes = _sizes(trace, traced, values)
     for guard in traced.guards:
         if isinstance(guard, ValueGuard):

@@ -10,7 +10,7 @@ import numpy as np
 from pullback.errors import DTypeError, TraceError, UnsupportedError
 from pullback.frontends.array import Array
 from pullback.frontends.sizes import Length
-from pullback.frontends.trace import Trace, current
+from pullback.frontends.trace import Trace, active, current
 from pullback.ir.core import Value
 from pullback.ir.dims import Size
 from pullback.ir.types import FROM_NUMPY, DType, Shape, Type, bool_, f64, i64
@@ -21,7 +21,7 @@ NUMBERS = (bool, int, float, np.generic)
 def wrap(x: Any, what: str = "an operand") -> Array:
     """Anything that NumPy takes for an array, as a traced array. Python numbers are weak."""
     if isinstance(x, Array):
-        return x
+        return x if x.context is active() or x.context.finished else _from_outside(x)
     trace = current()
     if isinstance(x, Length):
         return Array.of_size(trace, x.size)
@@ -39,6 +39,14 @@ def wrap(x: Any, what: str = "an operand") -> Array:
     if isinstance(x, complex):
         raise trace.error(UnsupportedError, f"{what} is complex", "only real numbers are supported")
     raise trace.error(TraceError, f"{what} is of type {type(x).__name__}; an array or a number expected")
+
+
+def _from_outside(x: Array) -> Array:
+    """An array of the function around the one being traced (a closure reads it), within this trace."""
+    trace, constant = current(), x.pending_constant()
+    if constant is not None:
+        return Array.constant(trace, constant, weak=x.weak)
+    return Array(trace, trace.lift(x), weak=x.weak, known=x.known, source="an array of the surrounding function")
 
 
 def _python_number(trace: Trace, x: bool | int | float) -> np.ndarray[Any, Any]:

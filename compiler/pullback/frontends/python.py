@@ -114,9 +114,9 @@ def finish(trace: Trace, result: Any) -> Traced:
 
 def _output(trace: Trace, leaf: Any) -> Array:
     if isinstance(leaf, Array):
-        if leaf.context is not trace:
+        if leaf.context.finished:
             raise TraceError("the function returns a traced array of another function; it was stored while that one was traced")
-        return leaf
+        return wrap(leaf)
     if isinstance(leaf, (bool, int, float, np.ndarray, np.generic, Length)):
         return wrap(leaf, "the result")
     raise TraceError(

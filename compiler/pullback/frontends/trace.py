@@ -150,7 +150,7 @@ class Trace:
         if found is not None:
             return found[1]
         dtype = self.element_type(array.dtype, path)
-        shape = tuple(self._hidden_axis(path, axis, length) for axis, length in enumerate(array.shape))
+        shape = tuple(n if is_static(n) else self._fresh_symbol(k) for k, n in enumerate(array.shape))
         type = Type(dtype, shape)
         self._declare(type, array.shape)
         value = Value(re.sub(r"\W+", "_", path.partition(" ")[2] or path).strip("_"), type)
@@ -165,9 +165,21 @@ class Trace:
         self.hidden[path] = (hidden, value)
         return value
 
-    def _hidden_axis(self, path: str, axis: int, length: int) -> Size:
-        if is_static(length):
-            return length
+    def lift(self, array: Any) -> Value:
+        """A traced array of an enclosing trace as a hidden input of this one; inlining connects the two again."""
+        path = f"outer value {id(array)}.{array.version}"
+        found = self.hidden.get(path)
+        if found is not None:
+            return found[1]
+        hint = tuple(array.context.hint(n) for n in array.symbolic_shape)
+        shape = tuple(self._fresh_symbol(k) if isinstance(n, Dim) else n for k, n in enumerate(array.symbolic_shape))
+        type = Type(array.dtype_, shape)
+        self._declare(type, hint)
+        value = Value("outer", type)
+        self.hidden[path] = (Hidden(path, type, lambda: array), value)
+        return value
+
+    def _fresh_symbol(self, axis: int) -> Dim:
         taken = {*self.symbols, *self.equations, *self.counts}
         return Dim.symbol(next(s for s in (f"h{k}" for k in itertools.count(len(self.hidden) + axis)) if s not in taken))
 

@@ -40,6 +40,7 @@ class Spec:
 class Hidden:
     """An array that the function reads from outside. ``read()`` gives the array as it is now, of the traced dtype.
 
+    A value of an enclosing trace is read as the traced array that it is; inlining takes it as it comes.
     An array of another dtype, rank or static length than ``type`` says needs another trace, as a failed guard does.
     """
 

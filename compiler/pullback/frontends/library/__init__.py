@@ -85,6 +85,8 @@ def call_object(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
 
 
 _UFUNC_METHODS = {
+    ("add", "at"): "numpy.add.at",
+    ("subtract", "at"): "numpy.subtract.at",
     ("add", "reduce"): "numpy.sum",
     ("multiply", "reduce"): "numpy.prod",
     ("maximum", "reduce"): "numpy.max",
@@ -113,7 +115,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[s
     name = _UFUNC_METHODS.get((ufunc.__name__, method))
     if name is None or name not in FUNCTIONS:
         raise unsupported(f"numpy.{ufunc.__name__}.{method}")
-    if method != "outer":
+    if method in ("reduce", "accumulate"):
         options.setdefault("axis", 0)
     return call(name, inputs, options)
 
@@ -206,6 +208,10 @@ def name_of(func: Any) -> str | None:
         name = f"scipy.stats.{getattr(owner, 'name', '')}.{func.__name__}"
         return name if name in FUNCTIONS else None
     found = _BY_OBJECT.get(id(func))
+    if found is None and not isinstance(func, np.ufunc):
+        module = getattr(func, "__module__", None)
+        if not isinstance(module, str) or module.partition(".")[0] not in ("numpy", "scipy", "math", "builtins"):
+            return None
     if found is None and not _RESOLVED.issuperset(FUNCTIONS):
         for name in FUNCTIONS:
             if name not in _RESOLVED and name.rpartition(".")[0] in sys.modules:

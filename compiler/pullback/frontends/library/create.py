@@ -97,6 +97,8 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
 # -- from what there is ---------------------------------------------------------------------------------------------
 def array(object: Any, dtype: Any = None, *, copy: Any = True, order: str = "K", subok: bool = False, ndmin: int = 0) -> Array:
     """``np.array``: a copy; lists are stacked, their elements promoted together."""
+    if copy in (False, None) and not ndmin:
+        return asarray(object, dtype)
     found = _assemble(object)
     trace = found.context
     trace.here()
@@ -113,6 +115,13 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, **options: Any) -> Arr
     if isinstance(a, Array) and (dtype is None or to_dtype(a.context, dtype) is a.dtype_) and not a.weak:
         return a
     return array(a, dtype)
+
+
+def _in_order(array: Array, order: str) -> Array:
+    """The array itself if its layout is certain to be this; else what may be a copy and is not to be written to."""
+    if array.ndim < 2 or (order == "C" and array.contiguous):
+        return array
+    return array.look(lambda v: v, lambda base, new: new, exact=False)
 
 
 def _assemble(x: Any) -> Array:
@@ -322,8 +331,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "numpy.array": array,
     "numpy.asarray": asarray,
     "numpy.asanyarray": asarray,
-    "numpy.ascontiguousarray": asarray,
-    "numpy.asfortranarray": asarray,
+    "numpy.ascontiguousarray": lambda a, dtype=None: _in_order(asarray(a, dtype), "C"),
+    "numpy.asfortranarray": lambda a, dtype=None: _in_order(asarray(a, dtype), "F"),
     "numpy.asarray_chkfinite": asarray,
     "numpy.copy": copy,
     "pullback.copy": copy,
@@ -340,6 +349,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "numpy.float32": lambda x=0.0: astype(x, "float32"),
     "numpy.int64": lambda x=0: astype(x, i64),
     "numpy.bool_": lambda x=False: astype(x, bool_),
+    "numpy.isscalar": lambda element: not isinstance(element, Array) or not element.ndim,
+    "numpy.iterable": lambda y: not isinstance(y, Array) or y.ndim > 0,
     "numpy.ndim": ndim,
     "numpy.shape": shape,
     "numpy.size": size,
@@ -352,4 +363,6 @@ CREATORS = frozenset(FUNCTIONS) - {
     "numpy.float32",
     "numpy.int64",
     "numpy.bool_",
+    "numpy.isscalar",
+    "numpy.iterable",
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.errors import DTypeError, UnsupportedError
+from pullback.errors import DTypeError, TraceError, UnsupportedError
 from pullback.frontends.array import Array
 from pullback.frontends.promote import broadcast, cast, elementwise, float_dtype, number_dtype, result_dtype, wrap
 from pullback.ir.core import Value
@@ -53,6 +53,8 @@ def astype(x: Any, dtype: Any, copy: bool = True) -> Array:
     array = wrap(x)
     array.context.here()
     wanted = to_dtype(array.context, dtype)
+    if not copy and array.dtype_ is wanted:
+        return array
     known = array.pending_constant()
     if known is not None:
         return Array.constant(array.context, known.astype(wanted.numpy))
@@ -446,8 +448,29 @@ FUNCTIONS |= {
         ("asinh", "arcsinh"), ("atanh", "arctanh"), ("pow", "power"), ("bitwise_not", "invert"), ("bitwise_invert", "invert"),
     )
 }  # fmt: skip
+
+
+def of_scalars(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of ``math``: of Python numbers, giving Python numbers."""
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        arrays = [wrap(x) for x in args]
+        for array in arrays:
+            if array.ndim:
+                raise array.context.error(
+                    TraceError, f"math.{name} takes a number, got an array of type {array.type}", f"use np.{name}"
+                )
+        numbers = [Array(a.context, cast(a, f64), weak=True, known=a.known) if a.dtype_.kind == "f" else a for a in arrays]
+        result = function(*numbers, **kwargs)
+        for part in result if isinstance(result, tuple) else (result,):
+            part.weak = True
+        return result
+
+    return wrapped
+
+
 MATH: dict[str, Callable[..., Any]] = {
-    f"math.{name}": FUNCTIONS[f"numpy.{source}"]
+    f"math.{name}": of_scalars(name, FUNCTIONS[f"numpy.{source}"])
     for name, source in (
         ("exp", "exp"), ("exp2", "exp2"), ("expm1", "expm1"), ("log2", "log2"), ("log10", "log10"), ("log1p", "log1p"),
         ("sin", "sin"), ("cos", "cos"), ("tan", "tan"), ("asin", "arcsin"), ("acos", "arccos"), ("atan", "arctan"),
@@ -470,9 +493,9 @@ def _whole(op: str) -> Callable[[Any], Array]:
 
 
 MATH |= {
-    "math.log": _log,
-    "math.hypot": vectorize_binary(floats("hypot")),
-    "math.floor": _whole("floor"),
-    "math.ceil": _whole("ceil"),
-    "math.trunc": _whole("trunc"),
+    "math.log": of_scalars("log", _log),
+    "math.hypot": of_scalars("hypot", vectorize_binary(floats("hypot"))),
+    "math.floor": of_scalars("floor", _whole("floor")),
+    "math.ceil": of_scalars("ceil", _whole("ceil")),
+    "math.trunc": of_scalars("trunc", _whole("trunc")),
 }

@@ -35,7 +35,12 @@ def take(a: Any, indices: Any, axis: Any = None, out: None = None, mode: str = "
         places = elementwise("minimum", elementwise("maximum", places, 0), wrap(array.shape[k] - 1))
     elif mode != "raise":
         raise ValueError(f"clipmode must be 'clip', 'raise' or 'wrap', got {mode!r}")
-    return array[(slice(None),) * k + (places,)]
+    return copied(array[(slice(None),) * k + (places,)])
+
+
+def copied(array: Array) -> Array:
+    """A view as an array of its own."""
+    return array if array.alias is None else Array(array.context, array.value, known=array.known, contiguous=True)
 
 
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Array:
@@ -475,6 +480,13 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     a.assign(b.scatter_set(a.value, *places, value))
 
 
+def add_at(a: Any, indices: Any, b: Any) -> None:
+    """In place, an index as often as it comes."""
+    from pullback.frontends.indexing import accumulate
+
+    accumulate(a, indices, b)
+
+
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
     """In place."""
     k = normalize_axis(axis, arr.ndim)
@@ -511,6 +523,8 @@ FUNCTIONS |= {
     "numpy.trapz": trapezoid,
     "numpy.linalg.diagonal": lambda x, /, *, offset=0: diagonal(x, offset, -2, -1),
     "numpy.linalg.trace": lambda x, /, *, offset=0: trace(x, offset, -2, -1),
+    "numpy.add.at": add_at,
+    "numpy.subtract.at": lambda a, indices, b: add_at(a, indices, -wrap(b)),
     "scipy.signal.convolve": signal_convolve,
     "scipy.integrate.trapezoid": trapezoid,
 }

@@ -9,7 +9,7 @@ from typing import Any
 from pullback.errors import UnsupportedError
 from pullback.frontends.array import Array
 from pullback.frontends.library.elementwise import FUNCTIONS as ELEMENTWISE
-from pullback.frontends.library.elementwise import absolute, float_test, floats, where
+from pullback.frontends.library.elementwise import absolute, float_test, floats, of_scalars, where
 from pullback.frontends.promote import cast, elementwise, float_dtype, wrap
 
 LOG_2PI = math.log(2 * math.pi)
@@ -242,4 +242,7 @@ FUNCTIONS |= {
     for distribution, functions in _DENSITIES.items()
     for function in functions
 }
-FUNCTIONS |= {"math.erf": erf, "math.erfc": erfc, "math.lgamma": gammaln, "math.gamma": gamma}
+FUNCTIONS |= {
+    f"math.{name}": of_scalars(name, function)
+    for name, function in (("erf", erf), ("erfc", erfc), ("lgamma", gammaln), ("gamma", gamma))
+}
