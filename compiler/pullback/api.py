@@ -45,9 +45,10 @@ def _frontend(function: Any, inputs: Sequence[Any] | None, name: str) -> Any:
         from pullback.frontends.sympy_frontend import SympyFrontend
 
         return SympyFrontend(function, inputs, name)
+    hint = "; an expression file is loaded with pb.load(path)" if isinstance(function, str) else ""
     raise PullbackError(
         f"compile takes a Python function, or a SymPy expression, Matrix, list or dict with inputs=[...]; "
-        f"got {type(function).__name__}"
+        f"got {type(function).__name__}{hint}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.errors import PullbackError, ShapeError, UnsupportedError
+from pullback.errors import PullbackError, ShapeError, TraceError, UnsupportedError
 from pullback.frontends.trace import active
 from pullback.frontends.traced import Spec
 from pullback.ir.dims import Dim, evaluate
@@ -52,7 +52,14 @@ class CompiledFunction(Function):
 
     def _trace(self, arguments: Arguments) -> Specialization:
         specs = specs_of(self.parameters, arguments)
-        return Specialization(self.frontend.trace(specs), len(arguments.kinds()), self.options)
+        try:
+            traced = self.frontend.trace(specs)
+        except RecursionError:
+            raise TraceError(
+                f"tracing {self.__name__} went too deep: a function calls itself without an end that depends only on the "
+                "structure of the arguments; use a loop, or pass a smaller structure"
+            ) from None
+        return Specialization(traced, len(arguments.kinds()), self.options)
 
     def derived(self, key: Any, make: Callable[[], CompiledFunction]) -> CompiledFunction:
         """A Function made from this one, made once."""

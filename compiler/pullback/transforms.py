@@ -122,7 +122,8 @@ class Reverse(_Derived):
         places = [k for k, _ in self.leaves(given, chosen)]
         seeded = [k for k, value in enumerate(matched) if value is not None]
         reverse = adjoint(func, [func.params[k] for k in places], [func.results[k] for k in seeded])
-        values = [extra.fit(matched[k], func.results[k].type) for k in seeded]
+        targets = [p.type for p in reverse.params[len(func.params) :]]
+        values = [extra.fit(matched[k], target) for k, target in zip(seeded, targets, strict=True)]
         output = Structure("tuple", None, (traced.output, self.structure(given, chosen, single)))
         return replace(traced, func=extra.close(reverse, values), output=output, weak=())
 
@@ -202,24 +203,29 @@ class _Extra:
     def fit(self, given: Any, target: Type) -> Value:
         """What is given (a Spec, or a number) in the type of what it belongs to."""
         b = self.builder
-        if not isinstance(given, Spec):
+        if isinstance(given, float):
             return b.full(given, target)
+        if not isinstance(given, Spec):
+            raise SeedError(
+                f"{self.name}: an array or a number expected for what has shape {self.text(target.shape)}, "
+                f"got a {type(given).__name__}; make it an array with np.array(...)"
+            )
         param = self.params[given]
         if given.type.rank == target.rank and target.rank:
             self._compare(given, target)
             param.type = Type(given.type.dtype, target.shape)  # the lengths are compared when the arguments are bound
         elif given.type.rank and (target.rank or given.type.size != 1):
             raise self.wrong(self.name, _shape_text(given.hint or given.type.shape), self.text(target.shape))
+        elif not symbols(target.shape) <= self.bound:
+            raise SeedError(
+                f"the output of {self.name} has a length that the data decide, so its seed cannot be a number; give an array"
+            )
         value = param if param.type.dtype is target.dtype else b.convert(param, dtype=target.dtype.name)
         if value.type.rank == target.rank:
             return value
         return b.reshape(value, shape=()) if value.type.rank else b.spread(value, target.shape)
 
     def _compare(self, given: Spec, target: Type) -> None:
-        if not symbols(target.shape) <= self.bound:
-            raise SeedError(
-                f"the output of {self.name} has a length that the data decide; use {self.name}.vjp, which takes a seed for it"
-            )
         for length, size in zip(given.hint or given.type.shape, target.shape, strict=True):
             wanted = replace_size(size, self.lengths)
             if isinstance(length, int) and isinstance(wanted, int) and length != wanted:

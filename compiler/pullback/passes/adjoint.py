@@ -15,11 +15,14 @@ already zero outside the mask). See also Note [Zero times infinity].
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 from pullback.errors import UnsupportedError
 from pullback.ir.core import Builder, Func, Instr, Value
+from pullback.ir.dims import Dim, Size, symbols
 from pullback.ir.ops.base import Elementwise, General, Linear, Plain, Weighted
 from pullback.ir.ops.reduce import spread_back
+from pullback.ir.types import Type
 from pullback.passes.chain import Derivative, Masks, Values, add, is_singular, masked, multiply, partials, weights
 from pullback.passes.rewrite import Definitions, type_of
 
@@ -35,10 +38,11 @@ def adjoint(func: Func, wrt: Sequence[Value], seeded: Sequence[Value] | None = N
     pass_ = _Adjoint(func, wrt)
     seeds = []
     for value in seeded:
-        seed = Value(f"{value.name}_adj" if value.name else "seed", value.type)
+        seed = Value(f"{value.name}_adj" if value.name else "seed", pass_.seed_type(value))
         seeds.append(seed)
         if value in pass_.active:
-            pass_.contribute(value, Derivative(seed))
+            same = seed.type == value.type
+            pass_.contribute(value, Derivative(seed if same else pass_.builder.match(seed, shape=value.type.shape)))
     for instr in reversed(func.body[:-1]):
         pass_.visit(instr)
     gradients = [pass_.cotangent(value) for value in wrt]
@@ -66,6 +70,18 @@ class _Adjoint:
         self.defs = Definitions()
         self.defs.add(func.body)
         self.cotangents: dict[Value, Derivative] = {}
+        self.bound = symbols(axis for param in func.params for axis in param.type.shape)
+
+    def seed_type(self, value: Value) -> Type:
+        """The seed's type: the value's, but a length that a mask decides is one of the seed's own, to be compared with it."""
+        axes: list[Size] = []
+        for size in value.type.shape:
+            if not symbols((size,)) <= self.bound:
+                name = next(name for k in count() if (name := f"seed{k}") not in self.bound)
+                self.bound |= {name}
+                size = Dim.symbol(name)
+            axes.append(size)
+        return type_of(value).with_shape(tuple(axes))
 
     def contribute(self, value: Value, contribution: Derivative | None) -> None:
         if contribution is not None and value in self.active:
