@@ -14,19 +14,12 @@ from pullback.ir.core import Block, Func, Instr, Loc, walk
 from pullback.ir.dims import Dim, Size
 from pullback.ir.text import key
 from pullback.llvm.emit import ALIGN, Emitted, emit
+from pullback.llvm.options import Options
 from pullback.loops.buffers import upper_bound
 from pullback.loops.lower import lower
 from pullback.loops.nest import Program
 from pullback.loops.text import print_program
 from pullback_runtime.kernel import Array, Failure, Kernel, Signature
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """``fast_math`` allows reassociation, contraction and the absence of NaN and infinities: the user's choice."""
-
-    fast_math: bool = False
-
 
 LITTLE = 2000  # scalar statements up to which straight-line code is optimised
 
