@@ -76,10 +76,10 @@ class Reader:
     def constant(self, array: np.ndarray[Any, Any], index: Sequence[Node]) -> Node:
         dtype = FROM_NUMPY[array.dtype]
         if array.size and array.tobytes() == array.flat[0].tobytes() * array.size:
-            return self._s.const(array.flat[0], dtype)
+            return self._s.const(array.flat[0].item(), dtype)
         position = self.position(array.shape, index)
         if position.kind == "const":
-            return self._s.const(array.flat[position.data], dtype)
+            return self._s.const(array.flat[position.data].item(), dtype)
         buffer = self._constant(array)
         return self._s.load(buffer, buffer, position, dtype)
 
