@@ -13,6 +13,10 @@ from scipy.special import xlogy
 
 import pullback as pb
 from pullback.checking import differences
+from pullback.ir.core import Builder, Func, Value
+from pullback.ir.ops import OPS
+from pullback.ir.ops.base import Elementwise
+from pullback.ir.types import f64
 from pullback.precise import evaluate, to_float
 from pullback.symbolic import latex, lift, text, tree_size
 from pullback.testing import assert_derivatives
@@ -291,6 +295,24 @@ def test_many_digits():
     exact = (sp.exp(1) + sp.exp(2)) / 3
     assert abs(sp.Float(str(found.item()), 50) - sp.N(exact, 50)) < sp.Float("1e-48")
     assert to_float(found) == float(exact)
+
+
+@pytest.mark.parametrize(
+    "op", [o for o in OPS.values() if isinstance(o, Elementwise) and o.domain and o.sympy], ids=lambda o: o.name
+)
+def test_every_op_with_many_digits(op):
+    """The SymPy meaning, read over many digits and over symbols, is the NumPy meaning."""
+    random = np.random.default_rng(5)
+    for _, attrs in op.samples or ((None, {}),):
+        args = [random.uniform(i.low, i.high, 4) for i in op.domain]
+        params = [Value(f"x{k}", f64[4]) for k in range(len(args))]
+        b = Builder()
+        func = Func(op.name, b.close("return", b.emit(op, params, attrs), params))
+        expected = op.numpy(*args, **attrs)
+        np.testing.assert_allclose(to_float(evaluate(func, args)[0]), expected, rtol=1e-12)  # NumPy's own error
+        lifted = lift(func)
+        point = {s[0]: sp.Rational(float(a[0])) for s, a in zip(lifted.symbols, args, strict=True)}
+        assert float(sp.N(lifted.expressions[0][0].subs(point), 30)) == pytest.approx(expected[0], rel=1e-12)
 
 
 def test_lifted_matches_numpy():

@@ -131,8 +131,9 @@ class Exactly:
             return ("one-sided" if good else "WRONG"), finite[0], "the function ends here", ""
         text, line = self._named()
         steepest = max(abs(found.left), abs(found.right))
-        jumps = [_is_jump(jump, steepest, step) for jump in (found.jump_left, found.jump_right)]
-        sides_meet = not _is_jump(found.jump_left + found.jump_right, steepest, step)
+        size = abs(float(self.middle))
+        jumps = [_is_jump(jump, steepest * step, size) for jump in (found.jump_left, found.jump_right)]
+        sides_meet = not _is_jump(found.jump_left + found.jump_right, steepest * step, size)
         if all(jumps) and sides_meet and close(found.left, found.right, 1e-6):
             return "special case", found.central, f"{text} gives the point a value that its neighbours do not have", line
         if any(jumps):
@@ -272,9 +273,9 @@ class Exactly:
         ]
 
 
-def _is_jump(jump: float, slope: float, step: float) -> bool:
-    """A difference over one step that its slope does not explain."""
-    return abs(jump) > 1e6 * abs(slope) * step and jump != 0
+def _is_jump(jump: float, expected: float, size: float) -> bool:
+    """A difference over one step that the slope does not explain; nor that the value at an edge is a rounded one."""
+    return abs(jump) > 1e6 * abs(expected) + 1e-13 * size
 
 
 def _size(array: Any) -> float:

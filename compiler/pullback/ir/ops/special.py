@@ -210,8 +210,14 @@ def _sinc(x: Any, order: int) -> Any:
 
 
 def _sympy_sinc(sp: Any, x: Any, order: int) -> Any:
-    t = sp.Dummy("t", real=True)
-    return sp.diff(sp.sin(sp.pi * t) / (sp.pi * t), t, order).subs(t, x)
+    """By Leibniz' rule for sin(pi x) * 1/(pi x); for numbers as well as for symbols."""
+    if x == 0:
+        return sp.Integer(0) if order % 2 else (-1) ** (order // 2) * sp.pi**order / (order + 1)
+    terms = []
+    for k in range(order + 1):
+        wave = sp.pi ** (order - k) * sp.sin(sp.pi * x + (order - k) * sp.pi / 2)
+        terms.append(math.comb(order, k) * wave * (-1) ** k * math.factorial(k) / x ** (k + 1))
+    return sp.Add(*terms) / sp.pi
 
 
 SINC_N = Elementwise(  # attrs: order, how often np.sinc was differentiated
