@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from pullback.compiled import CompiledFunction
 from pullback.errors import PullbackError
 from pullback.llvm import Options
-from pullback.transforms import Gradient, Pushforward, Reverse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,13 +86,15 @@ def _key(wrt: Any) -> Any:
     return tuple(wrt) if isinstance(wrt, list) else wrt
 
 
-def _transform(f: Any, frontend: Callable[[CompiledFunction], Any], key: Any) -> CompiledFunction:
+def _transform(f: Any, kind: str, wrt: Any, **options: Any) -> CompiledFunction:
+    from pullback import transforms  # which loads the passes
+
     function = _function(f)
 
     def make() -> CompiledFunction:
-        return CompiledFunction(frontend(function), function.options, function._symbolic)
+        return CompiledFunction(getattr(transforms, kind)(function, wrt, **options), function.options, function._symbolic)
 
-    return function.derived(key, make)
+    return function.derived((kind, _key(wrt), *options.values()), make)
 
 
 def grad(f: Any, wrt: Any = None) -> CompiledFunction:
@@ -101,12 +102,12 @@ def grad(f: Any, wrt: Any = None) -> CompiledFunction:
 
     ``pb.grad(pb.grad(f))`` works, to any order.
     """
-    return _transform(f, lambda g: Gradient(g, wrt, value=False), ("grad", _key(wrt)))
+    return _transform(f, "Gradient", wrt, value=False)
 
 
 def value_and_grad(f: Any, wrt: Any = None) -> CompiledFunction:
     """(value, gradient) of a function with one scalar output: what ``scipy.optimize.minimize(..., jac=True)`` takes."""
-    return _transform(f, lambda g: Gradient(g, wrt, value=True), ("value_and_grad", _key(wrt)))
+    return _transform(f, "Gradient", wrt, value=True)
 
 
 def vjp(f: Any, wrt: Any = None) -> CompiledFunction:
@@ -114,13 +115,13 @@ def vjp(f: Any, wrt: Any = None) -> CompiledFunction:
 
     The seed has the output's shape or is a number, that value everywhere; it may be left out for a scalar output.
     """
-    return _transform(f, lambda g: Reverse(g, wrt), ("vjp", _key(wrt)))
+    return _transform(f, "Reverse", wrt)
 
 
 def jvp(f: Any, wrt: Any = None) -> CompiledFunction:
     """(value, tangent) as a Function of the arguments and ``tangents``: a direction (or a tuple of them) for ``wrt``, which is
     by default every floating argument; or a dict from argument names."""
-    return _transform(f, lambda g: Pushforward(g, wrt), ("jvp", _key(wrt)))
+    return _transform(f, "Pushforward", wrt)
 
 
 def jacobian(f: Any, wrt: Any = None) -> Callable[..., Any]:

@@ -5,21 +5,27 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pullback.errors import PullbackError, ShapeError, TraceError, UnsupportedError
-from pullback.frontends.trace import active
-from pullback.frontends.traced import Spec
 from pullback.ir.dims import Dim, evaluate
 from pullback.ir.types import DTYPES, DType, Type
 from pullback.llvm import Options
-from pullback.specialize import Specialization
 from pullback_runtime import binding
 from pullback_runtime.binding import Arguments, Parameter
 from pullback_runtime.function import Function
 from pullback_runtime.signature import LEAF, flatten, map_leaves
+
+if TYPE_CHECKING:
+    from pullback.specialize import Specialization
+
+
+def active() -> Any:
+    """The trace under way in this thread, if any; without loading what tracing needs."""
+    trace = sys.modules.get("pullback.frontends.trace")
+    return None if trace is None else trace.active()
 
 
 class CompiledFunction(Function):
@@ -51,6 +57,8 @@ class CompiledFunction(Function):
         return super().__reduce__()
 
     def _trace(self, arguments: Arguments) -> Specialization:
+        from pullback.specialize import Specialization  # which loads the passes
+
         specs = specs_of(self.parameters, arguments)
         try:
             traced = self.frontend.trace(specs)
@@ -63,9 +71,8 @@ class CompiledFunction(Function):
 
     def derived(self, key: Any, make: Callable[[], CompiledFunction]) -> CompiledFunction:
         """A Function made from this one, made once."""
-        if key not in self._derived:
-            self._derived[key] = make()
-        return self._derived[key]
+        found = self._derived.get(key)
+        return self._derived.setdefault(key, make()) if found is None else found
 
     def specialize(self, *args: Any, **kwargs: Any) -> Function:
         given = [_as_type(a) for a in args]
@@ -220,6 +227,8 @@ def _number(array: np.ndarray[Any, Any]) -> Any:
 # -- what a frontend is given ---------------------------------------------------------------------------------------
 def specs_of(parameters: Sequence[Parameter], arguments: Arguments) -> list[Any]:
     """For each parameter its tree with a Spec for each leaf. Axes that are not static get symbols ``n0, n1, ...``."""
+    from pullback.frontends.traced import Spec  # which loads the IR
+
     leaves = iter(arguments.leaves) if arguments.leaves else None
     count = 0
     trees = []
