@@ -6,6 +6,7 @@ A tree is evaluated by iteration with a stack of values, so that no expression t
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from pullback.frontends.sizes import Length, of_size
 from pullback.frontends.trace import Trace
 from pullback.ir.dims import Size
 
-MAX_STEPS = 100_000  # nodes evaluated, those of helpers at every call; each makes an instruction or so
+MAX_STEPS = 50_000  # nodes evaluated, those of helpers at every call; each makes an instruction or so
 MAX_CALLS = 40  # helpers that call each other; Python's own stack is used for these
 COUNTING = frozenset(  # functions that take lengths
     (
@@ -32,6 +33,7 @@ COUNTING = frozenset(  # functions that take lengths
         "tile", "repeat", "broadcast_to", "pad",
     )
 )  # fmt: skip
+REPEATING = frozenset(("tile", "repeat", "broadcast_to", "pad"))  # done while compiling where the array is a constant
 MAX_LENGTH = 10_000_000  # of what a literal count makes: arange(10**12) would fill the memory while compiling
 _NUMBERS = (bool, int, float, np.generic)
 
@@ -337,24 +339,24 @@ class Evaluator:
             return self.helper(node, self.program.helpers[path], args, kwargs, scope)
         if path is None:
             assert isinstance(func, ast.Attribute)
+            self.lengths(node, args)
             return self.guarded(node, getattr(self.array(func, parts[0]), func.attr), *args, **kwargs)
         self.lengths(node, [*args, *kwargs.values()])
         return self.guarded(node, call, functions()[path], args, kwargs)
 
     def lengths(self, node: ast.Call, args: list[Any]) -> None:
         """Refuse counts with which compiling alone would fill the memory."""
+        func = node.func
+        name = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
+        if name not in COUNTING:
+            return
         for arg in args:
-            for number in arg if isinstance(arg, (tuple, list)) else (arg,):
-                if type(number) is int and abs(number) > MAX_LENGTH and len(args) < 4 and self.counts(node):
-                    raise self.source.error(
-                        node, f"{number} elements are too many; at most {MAX_LENGTH:,} can be written as a number"
-                    )
-
-    def counts(self, node: ast.Call) -> bool:
-        name = (
-            node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        )
-        return name in COUNTING
+            numbers = [n for n in (arg if isinstance(arg, (tuple, list)) else (arg,)) if type(n) is int]
+            total = math.prod(numbers) if name in REPEATING else max(numbers, default=0)
+            if abs(total) > MAX_LENGTH:
+                raise self.source.error(
+                    node, f"{total} elements are too many; at most {MAX_LENGTH:,} can be written as a number"
+                )
 
     def helper(self, node: ast.Call, helper: ast.FunctionDef, args: list[Any], kwargs: Mapping[Any, Any], scope: Scope) -> Any:
         """A call of a function of the file: its body, here and now."""
@@ -402,5 +404,9 @@ class Evaluator:
             return function(*args, **kwargs)
         except PullbackError:
             raise
-        except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+        except OverflowError:
+            raise self.source.error(node, "the number is too large for a float") from None
+        except (RecursionError, MemoryError):
+            raise self.source.error(node, "this is nested too deeply, or too large", "name parts of it: q = ...") from None
+        except (TypeError, ValueError, IndexError, ZeroDivisionError) as error:
             raise self.source.error(node, str(error) or type(error).__name__) from None

@@ -38,8 +38,8 @@ SHORT: Mapping[str, str] = {
 METHODS = frozenset(
     (
         "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot",
-        "flatten", "max", "mean", "min", "prod", "ptp", "ravel", "repeat", "reshape", "round", "searchsorted", "squeeze", "std", "sum",
-        "swapaxes", "take", "trace", "transpose", "var",
+        "flatten", "max", "mean", "min", "prod", "ptp", "ravel", "repeat", "reshape", "round", "searchsorted", "squeeze",
+        "std", "sum", "swapaxes", "take", "trace", "transpose", "var",
     )
 )  # fmt: skip
 ATTRIBUTES = frozenset(("T", "mT", "shape", "size", "ndim", "dtype"))

@@ -3,9 +3,9 @@
 Note [Hostile files]
 Whatever a user names may have been written by somebody else. Nothing of it is executed. Before Python's own parser sees it,
 size, line lengths and nesting are capped by one linear scan over the tokens: the parser and the syntax tree are recursive in C,
-and how deep they may go differs between versions of Python. Nesting is counted as the tree will be deep: brackets, and within
-each bracket the operators of the current element, since ``a + b + c`` is a tree as deep as it has terms. What is left to the
-parser is bounded, and what reads the tree afterwards does it by iteration.
+and how deep they may go differs between versions of Python. Nesting is counted as deep as the tree will be, by the precedence
+of the operators, since ``a + b + c`` is a tree as deep as it has terms. What is left to the parser is bounded, and what reads
+the tree afterwards does it by iteration.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ _STRING_END = {quote: re.compile(rf"(?:\\.|[^\\])*?{quote}", re.DOTALL) for quot
     quote: re.compile(rf"(?:\\.|[^\\\n])*?{quote}", re.DOTALL) for quote in ('"', "'")
 }
 _WORD_OPERATORS = frozenset(("and", "or", "not", "in", "is", "if", "else", "lambda", "await"))
+_COMPARISON, _SIGN = 5, 12
+_BINDING = {  # how strongly operators bind, from the loosest
+    ":=": 0, "->": 0, "lambda": 0, "if": 1, "else": 1, "or": 2, "and": 3, "not": 4, "|": 6, "^": 7, "&": 8, "<<": 9, ">>": 9,
+    "+": 10, "-": 10, "*": 11, "/": 11, "//": 11, "%": 11, "@": 11, "~": 12, "await": 12, "**": 13,
+}  # fmt: skip
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 _SYNTAX_PREFIXES = ("invalid syntax. ", "invalid syntax")
@@ -138,31 +143,40 @@ class Source:
             self.text.encode()
         except UnicodeEncodeError as error:
             self.fail(error.start, "the text is not valid Unicode")
-        text, position, levels = self.text, 0, [_Level("", 0)]
-        below = 0  # depth of the levels under the current one
+        text, position, levels, operand = self.text, 0, [_Level("", 0)], False
+        pending = 0  # operators that wait for their right operand, of all levels
         while position < len(text):
             token = _TOKEN.match(text, position)
             if token is None:
                 self.fail(position, f"the character {text[position]!r} has no meaning here")
             kind, level, start, position = token.lastgroup, levels[-1], position, token.end()
-            if kind == "quote" or kind == "prefix" or kind == "string":
-                position = self._string(token, start)
-            elif kind == "operator" or (kind == "name" and token[0] in _WORD_OPERATORS):
-                level.operator(token[0])
+            if kind in ("space", "comment") or (kind == "newline" and len(levels) > 1):
+                continue
+            before = len(level.waiting)
+            if kind == "operator" or (kind == "name" and token[0] in _WORD_OPERATORS):
+                level.operator(token[0], operand)
+                operand = False
             elif kind == "open":
-                level.trailers += 1
-                below += level.depth
                 levels.append(_Level(token[0], start))
+                operand = False
                 if len(levels) > MAX_BRACKETS:
                     self.fail(start, f"brackets are nested more than {MAX_BRACKETS} deep", "name parts of it: q = ...")
             elif kind == "close":
                 if _PAIRS[token[0]] != level.bracket:
                     self._unmatched(start, token[0], level)
+                pending -= before
+                inner = level.finish()
                 levels.pop()
-                below -= levels[-1].depth
-            elif kind == "break" or (kind == "newline" and len(levels) == 1):
-                level.operators = level.trailers = 0
-            if below + levels[-1].depth > MAX_CHAIN:
+                level, before, operand = levels[-1], len(levels[-1].waiting), True
+                level.depth = max(level.depth, inner) + 1
+            elif kind in ("break", "newline"):
+                level.finish()
+                operand = False
+            else:
+                position = self._string(token, start) if kind == "string" else position
+                operand = True
+            pending += len(level.waiting) - before
+            if level.depth + pending > MAX_CHAIN:
                 self.fail(start, f"an expression is nested more than {MAX_CHAIN} deep", "name parts of it: q = ...")
         if len(levels) > 1:
             self.fail(levels[-1].start, f"{levels[-1].bracket!r} is never closed")
@@ -214,7 +228,7 @@ class Source:
         line = min(max(error.lineno or 1, 1), len(self.lines))
         text = self.lines[line - 1]
         column = min(max((error.offset or 1) - 1, 0), len(text))
-        message = error.msg
+        message = error.msg if "digits" not in error.msg else "a number has too many digits"
         for prefix in _SYNTAX_PREFIXES:
             message = message.removeprefix(prefix)
         word = re.match(r"\w*", text[column:])
@@ -237,26 +251,39 @@ def _reserved_in(text: str) -> str | None:
 
 
 class _Level:
-    """What is open at a bracket: operators of the current element, and trailers of its current term (``x[0].T[1]``)."""
+    """What is open at a bracket. ``depth`` is that of the tree of the current operand; ``waiting`` are operators with the
+    depth of what they hold so far; ``deepest`` is that of the elements before the last comma."""
 
-    __slots__ = ("bracket", "operators", "start", "trailers")
+    __slots__ = ("bracket", "deepest", "depth", "start", "waiting")
 
     def __init__(self, bracket: str, start: int):
         self.bracket = bracket
         self.start = start
-        self.operators = 0
-        self.trailers = 0
+        self.depth = 0
+        self.deepest = 0
+        self.waiting: list[tuple[int, int]] = []
 
-    @property
-    def depth(self) -> int:
-        return self.operators + self.trailers + 1
-
-    def operator(self, text: str) -> None:
+    def operator(self, text: str, binary: bool) -> None:
+        """``binary``: an operand stands before it, so a sign is an operation between two."""
         if text == ".":
-            self.trailers += 1
-        else:
-            self.operators += 1
-            self.trailers = 0
+            self.depth += 1
+            return
+        binding = _BINDING.get(text, _COMPARISON) if binary or text in ("not", "lambda") else _SIGN
+        self.reduce(binding + (text in ("**", "else")))  # which group from the right
+        self.waiting.append((binding, self.depth))
+        self.depth = 0
+
+    def reduce(self, binding: int) -> None:
+        """Give the operators that bind at least so strongly their right operand."""
+        while self.waiting and self.waiting[-1][0] >= binding:
+            self.depth = max(self.depth, self.waiting.pop()[1]) + 1
+
+    def finish(self) -> int:
+        """The end of an element. The depth of the tree of all elements so far."""
+        self.reduce(0)
+        self.deepest = max(self.deepest, self.depth)
+        self.depth = 0
+        return self.deepest
 
 
 # -- texts of messages ------------------------------------------------------------------------------------------------
