@@ -1,0 +1,48 @@
+"""What the README tells people to type is what works."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pullback.cli import cli
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+RUN, TEST = re.findall(r"```sh\n(.*?)\n```", README, re.DOTALL)
+SHOWN = re.findall(r"^\$ (pullback .*?)(?:\s+#.*)?$", README, re.MULTILINE)
+
+
+def test_main_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    install, command = RUN.split(" && ")
+    assert install == "pip install ."
+    monkeypatch.chdir(ROOT)
+    result = CliRunner().invoke(cli, shlex.split(command)[1:])
+    assert result.exit_code == 0, result.output
+    assert "b" in result.output
+
+
+def test_check_calls_the_same_commands() -> None:
+    """.ci/run runs the README's test command, on an install by the README's way (with the tools for lint and types)."""
+    script = (ROOT / ".ci" / "run").read_text()
+    install, command = TEST.split(" && ")
+    assert command in script
+    assert install == "pip install -e '.[test]'"
+    assert "-e '.[test,dev]'" in script
+
+
+@pytest.mark.parametrize("command", [c for c in SHOWN if "model.expr" not in c])
+def test_shown_commands(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    result = CliRunner().invoke(cli, shlex.split(command)[1:])
+    assert result.exit_code == 0, result.output
+
+
+def test_version() -> None:
+    import pullback
+
+    assert f'version = "{pullback.__version__}"' in (ROOT / "pyproject.toml").read_text()
