@@ -76,7 +76,8 @@ class Scalars:
     # -- sources ---------------------------------------------------------------------------------------------------
     def const(self, value: Any, dtype: DType) -> Node:
         array = np.asarray(value, dtype.numpy)
-        return self._make("const", dtype, (), array[()], ("const", dtype, array.tobytes()), None)
+        number = int(array) if dtype is i64 else array[()]  # which may become a position in an array
+        return self._make("const", dtype, (), number, ("const", dtype, array.tobytes()), None)
 
     def integer(self, value: int) -> Node:
         return self._make("const", i64, (), value, ("const", value), None)
