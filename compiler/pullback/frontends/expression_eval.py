@@ -19,6 +19,7 @@ from pullback.frontends.array import Array
 from pullback.frontends.expression_names import CONSTANTS, ELEMENT_TYPES, MODULE_CONSTANTS, functions
 from pullback.frontends.expression_reader import Program, module_path, without_doc
 from pullback.frontends.expression_source import clipped, suggestion
+from pullback.frontends.indexing import store
 from pullback.frontends.library import call
 from pullback.frontends.promote import wrap
 from pullback.frontends.sizes import Length, of_size
@@ -140,7 +141,8 @@ class Evaluator:
         if not isinstance(base, Array):
             raise self.source.error(stmt.target, "only elements of arrays can be assigned to")
         old = self.guarded(stmt, operator.getitem, base, index)
-        self.guarded(stmt, operator.setitem, base, index, self.guarded(stmt, function, old, amount))
+        self.operands(stmt, (old, amount))
+        self.guarded(stmt, store, base, index, self.guarded(stmt, _BINARY[type(stmt.op)], old, amount), in_place=True)
 
     def name(self, name: str, value: Any) -> None:
         """Enter an assigned value into the table of named intermediates; constants and inputs have no place there."""
