@@ -201,9 +201,9 @@ class Function:
         if args or kwargs:
             values = binding.bind(self.__name__, self.parameters, args, kwargs)
             return self._declared(values) if any(map(binding.is_declared, values)) else self._prepare(values)
-        if self._found:
-            latest = list(self._found.values())[-1][-1]
-            return _Call(Arguments([], list(self._found)[-1]), latest, {}, [])
+        if self._order:
+            key, latest = self._order[-1]
+            return _Call(Arguments([], key), latest, {}, [])
         missing = [p.name for p in self.parameters if p.declared is None]
         if missing:
             raise PullbackError(
