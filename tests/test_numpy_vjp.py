@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,11 @@ from pullback.frontends.hooks import Session
 from pullback.frontends.library import FUNCTIONS
 from pullback.frontends.python import finish, plant
 from pullback.frontends.trace import Trace
+from pullback.ir.core import Func
 from pullback.ir.interp import run
+from pullback.llvm import Options, compile_kernel
 from pullback.passes.adjoint import adjoint
+from pullback.passes.pipeline import optimize
 from pullback_runtime.signature import flatten
 from tests.data.numpy_vjp import Record, records
 from tests.numpy_tracing import spec_of
@@ -32,6 +36,7 @@ REQUIRED = """
 """.split()  # noqa: SIM905 - a list of names reads best as text
 REQUIRED_SPECIAL = ("digamma", "psi", "erf", "erfc", "expit", "logit", "logsumexp")
 TOLERANCE = 1e-9  # relative to the largest entry: autograd's own formulas lose digits, gamma functions most
+LIMIT_COMPILED = 2  # of one function, so that the whole takes seconds
 OTHER_TYPES = ("float16", "float128", "longdouble", "complex64", "complex128")
 
 
@@ -47,7 +52,11 @@ def resolve(name: str) -> Any:
     return found
 
 
-def gradients(record: Record, symbolic: bool = False) -> list[np.ndarray[Any, Any]]:
+def compiled(func: Func, inputs: list[Any]) -> list[Any]:
+    return list(compile_kernel(optimize(func), Options())(inputs))
+
+
+def gradients(record: Record, symbolic: bool = False, execute: Callable[..., Any] = run) -> list[np.ndarray[Any, Any]]:
     """The cotangents of the differentiated arguments."""
     trace = Trace("record")
     names: list[str] = []
@@ -64,7 +73,7 @@ def gradients(record: Record, symbolic: bool = False) -> list[np.ndarray[Any, An
     assert not traced.hidden
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # values at the ends of their range
-        return list(run(reverse, [*inputs, *seeds]))
+        return list(execute(reverse, [*inputs, *seeds]))
 
 
 def real_valued(record: Record) -> bool:
@@ -126,3 +135,17 @@ def test_what_is_in_the_library_is_supported(outcomes: list[tuple[Record, str, s
         if r.name in FUNCTIONS and outcome == "unsupported"
     ]
     assert not failed, "\n".join(failed[:20])
+
+
+def test_compiled() -> None:
+    """One record of each function and keywords, as machine code."""
+    seen = set()
+    for record in filter(real_valued, records()):
+        key = (record.name, str(record.kwargs), tuple(np.ndim(x) for x in record.inputs))
+        if record.name in FUNCTIONS and key not in seen and len([k for k in seen if k[0] == record.name]) < LIMIT_COMPILED:
+            seen.add(key)
+            got = gradients(record, execute=compiled)
+            assert all(agree(np.asarray(a), b) for a, b in zip(got, record.gradients, strict=True)), (
+                record.number,
+                record.name,
+            )

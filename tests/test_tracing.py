@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pullback as pb
 from pullback.errors import DTypeError, PullbackError, ShapeError, TraceError, UnsupportedError
 from pullback.frontends.python import PythonFrontend, declared
 from pullback.frontends.traced import Spec
@@ -661,3 +662,155 @@ def test_printing_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
 
     same(f, V)
     assert "x is <traced f64[5]> <traced f64[5]>" in capsys.readouterr().out
+
+
+# -- more of the language, and of NumPy's ---------------------------------------------------------------------------
+@functools.lru_cache
+def remembered(n: int) -> Any:
+    return n * 2
+
+
+def with_statements(x: Any) -> Any:
+    with np.errstate(all="ignore"):
+        y = np.log(np.abs(x))
+    match len(x):
+        case 5:
+            y = y * 2
+        case _:
+            y = x
+    try:
+        z = {"b": y}["a"]
+    except KeyError:
+        z = y
+    finally:
+        z = z + 1
+    if (n := len(x)) > 3:
+        z = z * n
+    a = b = z
+
+    def twice(f: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(f)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return f(*args, **kwargs) * 2
+
+        return wrapper
+
+    @twice
+    def inner(t: Any, *, k: Any = 2.0) -> Any:
+        return t * k
+
+    del y
+    return inner(a) + inner(*[b], k=3.0) + remembered(3) * x
+
+
+def with_brackets(x: Any) -> Any:
+    return np.r_[x, x[:2], 1.0, 0:3], np.c_[x, x * 2], np.r_[0:1:4j]
+
+
+def with_ufunc_methods(x: Any) -> Any:
+    y = np.zeros(5)
+    np.add.at(y, [0, 0, 1], x[:3])
+    np.subtract.at(y, [2, 2], 1.0)
+    return y, np.add.reduce(M), np.multiply.accumulate(x), np.maximum.reduce(x), np.add(x, 1.0, dtype=np.float32)
+
+
+def with_copies(x: Any) -> Any:
+    y = np.zeros((3, 5))
+    for copy in (np.take(y, 0, axis=0), y.flatten(), np.array(y), y.astype(float), y.copy(), y[[0, 1]], +y, np.sort(y)):
+        copy[...] = 9.0
+    shared = np.asarray(y)
+    shared[0, 0] = 1.0
+    np.atleast_2d(y)[0, 1] = 2.0
+    y.astype(float, copy=False)[0, 2] = x[0]
+    np.split(y, 3)[1][...] = 4.0
+    y.T[4, 2] = 5.0
+    return y
+
+
+def with_types(x: Any) -> Any:
+    assert isinstance(x, np.ndarray)
+    assert isinstance(x[0], np.floating)
+    assert type(x) is np.ndarray
+    assert np.isscalar(x[0])
+    assert not isinstance(math.sin(x[0]), np.ndarray)
+    return type(x[0])(2) * x, math.floor(x[2]) * 1.0, x.dtype == np.float64 and x * 1.0, np.float32(x)
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize("function", [with_statements, with_brackets, with_ufunc_methods, with_copies, with_types])
+def test_more_functions(function: Callable[..., Any], symbolic: bool) -> None:
+    same(function, V, symbolic=symbolic)
+
+
+def test_narrow_and_wide_integers() -> None:
+    table = np.array([3, 1, 2], dtype=np.int32)
+    same(lambda x: x[table % 3] * table, np.array([0.5, 1.5, 2.5]))
+    small = np.array([3, 1, 2], dtype=np.int8)
+    with pytest.raises(DTypeError) as error:
+        trace(lambda x: x * small, np.ones(3))
+    assert "has the element type int8; float64, float32, int64, int32, uint32 or bool expected" in str(error.value)
+
+
+def test_writing_to_what_may_be_a_copy() -> None:
+    def f(x: Any) -> Any:
+        y = (x.T * 2).T
+        flat = y.reshape(-1)
+        flat[0] = 1.0
+        return y
+
+    with pytest.raises(TraceError, match="may be a view or a copy, depending on the layout in memory"):
+        trace(f, M)
+
+    def g(x: Any) -> Any:
+        y = (x.T * 2).T
+        flat = y.reshape(-1)
+        y[0, 0] = 1.0
+        return flat
+
+    with pytest.raises(TraceError, match=r"whether this array sees the write .* depends on the layout in memory"):
+        trace(g, M)
+
+
+def test_kinds_in_place() -> None:
+    def f(x: Any) -> Any:
+        n = np.zeros(5, dtype=int)
+        n += x
+        return n
+
+    with pytest.raises(DTypeError, match="cannot cast the result from float64 to int64 in place"):
+        trace(f, V)
+
+
+def test_compiled_functions_within_functions() -> None:
+    inner = pb.compile(lambda w, y: np.sum(w * y[1:]) + np.mean(WEIGHTS))
+
+    def f(x: Any, y: Any) -> Any:
+        q = pb.name("q", inner(x, y))
+        return q * 2, pb.grad(inner, wrt="w")(x, y)
+
+    traced, leaves = trace(f, LONG[1:], LONG, symbolic=True)
+    assert [str(p.type) for p in traced.func.params] == ["f64[n0]", "f64[n0 + 1]", "f64[5]"]
+    assert [name for name, _ in traced.func.names] == ["q"]
+    value = np.sum(LONG[1:] * LONG[1:]) + np.mean(WEIGHTS)
+    compare(evaluate(traced, leaves), (value * 2, LONG[1:]))
+
+
+def test_derivatives_of_closures_over_traced_values() -> None:
+    def f(x: Any) -> Any:
+        total = 0.0
+        for k in range(3):
+
+            def loss(w: Any, k: int = k) -> Any:
+                return np.sum(w**3) * k + np.sum(x * w)
+
+            total = total + pb.grad(loss, wrt="w")(x)
+        return total
+
+    traced, leaves = trace(f, LONG, symbolic=True)
+    compare(evaluate(traced, leaves), 3 * LONG**2 * 3 + 3 * LONG)
+
+
+def test_the_named_values_of_a_trace() -> None:
+    with pytest.raises(TraceError, match="the name 'q' is given twice"):
+        trace(lambda x: pb.name("q", x) + pb.name("q", x * 2), V)
+    assert pb.name("q", 3.0) == 3.0

@@ -249,6 +249,8 @@ class Hooks:
     def item(self, owner: Any, key: Any) -> Any:
         if isinstance(owner, np.ndarray) and contains_traced(key):
             return wrap(owner)[key]
+        if owner is np.r_ or owner is np.c_:
+            return library.join_by_brackets(owner is np.c_, key)
         special = getattr(type(owner), "__getitem__", None)
         if self.session.enterable(special):
             return self.session.enter(special)(owner, key)

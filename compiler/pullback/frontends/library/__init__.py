@@ -40,7 +40,7 @@ CREATORS = create.CREATORS  # make arrays of their own even from plain numbers
 VIEWS = shape.VIEWS  # their result looks into their argument
 FOLD_LIMIT = 1024  # elements up to which functions of constants are done while tracing
 
-__all__ = ["FUNCTIONS", "call", "call_object", "call_ufunc", "name_of", "plain", "unsupported"]
+__all__ = ["FUNCTIONS", "call", "call_object", "call_ufunc", "join_by_brackets", "name_of", "plain", "unsupported"]
 
 
 # -- calls ----------------------------------------------------------------------------------------------------------
@@ -109,6 +109,8 @@ def call_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[s
             raise current().error(
                 UnsupportedError, f"np.{ufunc.__name__}(where=...) is not supported", "use np.where on the result"
             )
+        if dtype is not None:  # the type in which it is computed
+            inputs = [call("numpy.astype", (x, dtype)) for x in inputs]
         result = call_object(ufunc, inputs, options)
         result = result if dtype is None else call("numpy.astype", (result, dtype))
         return result if out is None else _into(out, result)
@@ -127,6 +129,26 @@ def _into(out: Any, result: Any) -> Any:
         raise current().error(UnsupportedError, "out= must be an array made in the traced function", "use the returned value")
     target[...] = result
     return target
+
+
+def join_by_brackets(columns: bool, key: Any) -> Any:
+    """``np.r_[a, 1.0, 0:3]`` and ``np.c_[a, b]`` of arrays, numbers and slices."""
+    parts = []
+    for part in key if isinstance(key, tuple) else (key,):
+        if isinstance(part, str):
+            raise current().error(UnsupportedError, "np.r_ with a string is not supported", "use np.concatenate or np.stack")
+        if isinstance(part, slice):
+            low, step = part.start or 0, 1 if part.step is None else part.step
+            counted = isinstance(step, complex)
+            part = (
+                call("numpy.linspace", (low, part.stop, int(abs(step))))
+                if counted
+                else call("numpy.arange", (low, part.stop, step))
+            )
+        parts.append(call("numpy.atleast_1d", (part,)))
+    if columns:
+        parts = [call("numpy.reshape", (p, (-1, 1))) if p.ndim == 1 else p for p in parts]
+    return call("numpy.concatenate", (parts,), {"axis": -1})
 
 
 # -- constants ------------------------------------------------------------------------------------------------------
