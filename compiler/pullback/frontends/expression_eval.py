@@ -383,7 +383,7 @@ class Evaluator:
         names = [a.arg for a in helper.args.args]
         signature = f"{helper.name}({', '.join(names)})"
         if len(args) > len(names):
-            raise self.source.error(node, f"{signature} takes {len(names)} arguments, got {len(args)}")
+            raise self.source.error(node, f"{signature} takes {len(names)} argument{'s' * (len(names) != 1)}, got {len(args)}")
         bound = dict(zip(names, args, strict=False))
         for key, value in kwargs.items():
             if key not in names:

@@ -348,14 +348,14 @@ class _Checker:
             nodes = list(walk(stmt))
             named: set[ast.AST] = set()  # functions of calls and parts of np.linalg.norm, which are no values
             for node in nodes:
+                known = _EXPRESSIONS.get(type(node).__name__)
+                if known is not None:
+                    raise self.source.error(node, *known)
                 if isinstance(node, ast.Call):
                     named.add(node.func)
                 if isinstance(node, ast.Attribute) and module_path(node, variables) is not None:
                     named.update(walk(node.value))
             for node in reversed(nodes):
-                known = _EXPRESSIONS.get(type(node).__name__)
-                if known is not None:
-                    raise self.source.error(node, *known)
                 if isinstance(node, ast.Call):
                     self._call(node, variables)
                 elif isinstance(node, ast.Dict):

@@ -1,0 +1,333 @@
+"""Whole messages: what was expected, what was got, where, and what to do. Hostile files are refused quickly."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback.frontends.expression import ExpressionFrontend, inline
+from pullback.frontends.traced import Spec
+
+GUARD = 2.0  # seconds of the processor's time; most refusals take hundredths, the slowest half a second
+
+
+def message_of(text: str) -> str:
+    """What reading and tracing a file says."""
+    with pytest.raises(pb.PullbackError) as caught:
+        frontend = ExpressionFrontend.parse(text, "model.expr")
+        frontend.trace([Spec(p.declared) for p in frontend.parameters])
+    return str(caught.value)
+
+
+WHOLE = {
+    "x: f64\nreturn x^2": """\
+model.expr:2:9: '^' is not a power here
+    return x^2
+            ^
+  write x**2 for powers (np.logical_xor for conditions)""",
+    "x: f64\nq = snh(x)\nreturn q": """\
+model.expr:2:5: unknown function snh
+    q = snh(x)
+        ^^^
+  did you mean sinh or asinh?""",
+    "spot: f64\nreturn 2*spto": """\
+model.expr:2:10: unknown name spto
+    return 2*spto
+             ^^^^
+  did you mean spot? declare it if it is an input: spto: f64""",
+    "x: f64[n]\nreturn max(x, 0)": """\
+model.expr:2:8: max of several values is ambiguous: Python's compares them, NumPy's second argument is an axis
+    return max(x, 0)
+           ^^^^^^^^^
+  write maximum(a, b) to compare, or max(a, axis=0) along an axis""",
+    "sum: f64\nreturn sum(sum)": """\
+model.expr:2:8: sum is a variable here and cannot be called
+    return sum(sum)
+           ^^^
+  write np.sum(...) for the function""",
+    "x: f64\nreturn 2*exp": """\
+model.expr:2:10: exp is a function here, not a value
+    return 2*exp
+             ^^^
+  call it, exp(...), or declare an input of that name: exp: f64""",
+    "x: f64[n]\nif x[0] > 0:\n    y = 1\nreturn x": """\
+model.expr:2:1: 'if': loops and branches are not supported in expression files yet
+    if x[0] > 0:
+    ^
+  choose values with where(condition, a, b)""",
+    "x: f64\nfor i in range(3):\n    x = x*x\nreturn x": """\
+model.expr:2:1: 'for': loops and branches are not supported in expression files yet
+    for i in range(3):
+    ^
+  use whole arrays: sum(x), arange(n), x[1:] - x[:-1]""",
+    "x: f64\nreturn x if x > 0 else 0": """\
+model.expr:2:8: the condition depends on values that are known only when the function runs
+    return x if x > 0 else 0
+           ^^^^^^^^^^^^^^^^^
+  write where(condition, a, b)""",
+    "x: f64\nreturn __import__('os').system('true')": """\
+model.expr:2:8: unknown function __import__
+    return __import__('os').system('true')
+           ^^^^^^^^^^
+  functions are NumPy's and scipy.special's; for a product write *: a*(b + c)""",
+    "import os\nx: f64\nreturn x": """\
+model.expr:1:1: imports have no place in an expression file
+    import os
+    ^^^^^^^^^
+  NumPy's and scipy.special's functions are there: exp, np.exp""",
+    "x: f64\nreturn (x + 1": """\
+model.expr:2:8: '(' is never closed
+    return (x + 1
+           ^""",
+    "x: f64\nreturn x + 1]": """\
+model.expr:2:13: ']' closes nothing
+    return x + 1]
+                ^""",
+    "x: f64\ny = x*2": """\
+model.expr:2:1: the file has no return
+    y = x*2
+    ^
+  end it with return and the output: return sum(y)""",
+    "x: f64\nx*2": """\
+model.expr:2:1: the output is not returned
+    x*2
+    ^^^
+  write return in front of it""",
+    "x: float\nreturn x": """\
+model.expr:1:4: the type of an input is one of f64, f32, i64, bool, got float
+    x: float
+       ^^^^^
+  write f64 for a real number, f64[n] for a vector, f64[n, p] for a matrix""",
+    "x: f64[n + 1]\nreturn x": """\
+model.expr:1:1: the size n cannot be found: no axis is just n
+    x: f64[n + 1]
+    ^
+  declare an input with an axis of length n, or write the length as a number""",
+    "def f(x):\n    return f(x)\nx: f64\nreturn f(x)": """\
+model.expr:2:12: f calls itself; recursion is not supported
+    return f(x)
+           ^^^^
+  write it out""",
+    "lambda: f64\nreturn 1": """\
+model.expr:1:1: lambda is a word of the language and cannot be a name
+    lambda: f64
+    ^^^^^^^^^^^
+  call it lambda_""",
+    "x: f64\nreturn x.__class__": """\
+model.expr:2:8: the attribute __class__ is not allowed: its name starts with _
+    return x.__class__
+           ^^^^^^^^^^^""",
+    "α: f64\nreturn α*βeta": """\
+model.expr:2:10: unknown name βeta
+    return α*βeta
+             ^^^^
+  declare it if it is an input: βeta: f64""",
+    "seed: f64\nreturn seed": """\
+model.expr:1:1: an input cannot be named seed: the derivatives take an argument of that name
+    seed: f64
+    ^^^^
+  rename it""",
+    "x: f64[3]\ny: f64[4]\nreturn x + y": """\
+operands could not be broadcast together with shapes (3,) (4,)
+  at model.expr:3: return x + y
+  lengths must be equal, or one of them 1""",
+}
+
+
+@pytest.mark.parametrize("text", WHOLE)
+def test_whole_message(text: str) -> None:
+    assert message_of(text) == WHOLE[text]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("return f'{x}'", "f-strings have no meaning"),
+        ("x: f64\nreturn [x for x in y]", "comprehensions have no place"),
+        ("x: f64\nreturn (lambda: x)()", "lambda has no place"),
+        ("x: f64\nreturn (y := x)", "':=' has no place"),
+        ("x: f64\nreturn max(*x)", "'*' before an argument"),
+        ("x: f64\nreturn sum(**x)", "'**' before an argument"),
+        ("x: f64\nreturn {'a': {'b': x}}", "can only be returned"),
+        ("x: f64\nreturn {x: x}", "the name of an output is a string"),
+        ("x: f64\nreturn 'x'", "an output is a number or an array"),
+        ("x: f64\nreturn x + 'x'", "a str is not a number"),
+        ("x: f64\nreturn 3j*x", "complex numbers are not supported"),
+        ("x: f64\nreturn b'x'", "bytes have no meaning"),
+        ("x: f64\nreturn x and 1", "write (a) & (b)"),
+        ("x: f64\nreturn not x", "write ~(a)"),
+        ("x: f64\nreturn 0 < x < 1", "write (a < x) & (x < b)"),
+        ("x: f64\nreturn x << 2", "'<<' is not supported"),
+        ("x: f64\nreturn x is 2", "'is' is not supported"),
+        ("x: f64\nreturn x in [2]", "'in' is not supported"),
+        ("x: f64\nreturn 1/0*x", "division by zero"),
+        ("x: f64\nreturn 2**10**9*x", "too large for a float"),
+        ("x: f64\nreturn 9**9**9*x", "too large for a float"),
+        ("x: f64\nreturn x*" + "9" * 5000, "too many digits"),
+        ("x: f64\nreturn ones(10**12)", "elements are too many"),
+        ("x: f64\nreturn tile(1.0, (10**5, 10**5))", "elements are too many"),
+        ("x: f64\nreturn x.fooo", "arrays have no attribute fooo"),
+        ("x: f64\nreturn x.summ()", "did you mean sum?"),
+        ("x: f64\nreturn x.sum", "sum is a method"),
+        ("x: f64\nreturn np.fft.fft(x)", "unknown function np.fft.fft"),
+        ("x: f64\nreturn np.load('secret.npy')", "unknown function np.load"),
+        ("x: f64\nreturn open('/etc/passwd')", "unknown function open"),
+        ("x: f64\nreturn eval('x')", "unknown function eval"),
+        ("x: f64\nreturn x(2)", "x is a variable here and cannot be called"),
+        ("x: f64\nreturn (x + 1)(x)", "only functions can be called"),
+        ("x: f64\nreturn float(x)", "write x.astype(float)"),
+        ("x: f64\nq = q*2\nreturn q", "q is used before it has a value"),
+        ("x: f64\ny = f(x)\ndef f(x):\n    return x\nreturn y", "f is called before its definition"),
+        ("x: f64\ndef f(x, y):\n    return x\nreturn f(x)", "f(x, y) needs y too"),
+        ("x: f64\ndef f(x):\n    return x\nreturn f(x, 2)", "f(x) takes 1 argument, got 2"),
+        ("x: f64\ndef f(x):\n    return x\nreturn f(z=2)", "f(x) has no argument z"),
+        ("x: f64\ndef f(*x):\n    return x\nreturn f(x)", "plain arguments only"),
+        ("x: f64\ndef f(x):\n    y: f64\n    return x\nreturn f(x)", "inputs are declared at the file's top level only"),
+        ("x: f64\ndef x(y):\n    return y\nreturn x", "the name x is taken already"),
+        ("x: f64\nreturn x\ny = 2", "nothing after the return is ever computed"),
+        ("x: f64\nx: f64\nreturn x", "x is declared twice, first in line 1"),
+        ("n: i64\nx: f64[n]\nreturn x", "n is an input and the size of an axis"),
+        ("x: f64[n]\nn = 2\nreturn x", "n is the size of an axis and cannot be changed"),
+        ("x: f64[-1]\nreturn x", "between 0 and 2**31"),
+        ("x: f64[n/2]\nreturn x", "not a size"),
+        ("x: f64 = 2*3\nreturn x", "the default of x is not a literal"),
+        ("x: f64\n(a, b) = x*1, 2, 3\nreturn a", "2 names for 3 values"),
+        ("x: f64\nx.T = 2\nreturn x", "this cannot be assigned to"),
+        ("x: f64[n]\nx[0] = 2.0\nreturn x", "the input x would be changed in place"),
+        ("x: f64\nclass A:\n    pass\nreturn x", "classes have no place"),
+        ("x: f64\nwith x:\n    pass\nreturn x", "statements have no place"),
+        ("x: f64\nglobal y\nreturn x", "statements have no place"),
+        ("x: f64\nreturn 2 x", "not valid syntax"),
+        ("x: f64\nreturn x*lambda", "lambda is a word of the language"),
+        ("x: f64\nreturn x\0", "U+0000"),
+        ("x: f64\nreturn x$2", "the character '$' has no meaning here"),
+        ("x: f64\nreturn 'x", "the string is never closed"),
+        ("x: f64\nreturn (x]", "']' does not close the '(' of line 2, column 8"),
+        ("", "the file has no return"),
+    ],
+)  # fmt: skip
+def test_refused(text: str, part: str) -> None:
+    assert part in message_of(text)
+
+
+# -- hostile files ----------------------------------------------------------------------------------------------------
+LAUGHS = "x: f64\ndef f0(x):\n  return x + x\n" + "".join(
+    f"def f{k}(x):\n  return f{k - 1}(x)*f{k - 1}(x)\n" for k in range(1, 39)
+)
+HOSTILE = {
+    "a million parentheses": "(" * 10**6 + "x" + ")" * 10**6,
+    "a line of ten million": "x" + "+x" * (5 * 10**6),
+    "a long line": "x: f64\nreturn x" + "+x" * 60_000,
+    "nested parentheses": "x: f64\nreturn " + "(" * 50_000 + "x" + ")" * 40_000,
+    "closing only": ")" * 99_000,
+    "brackets": "[" * 99_000,
+    "signs": "x: f64\nreturn " + "-" * 90_000 + "x",
+    "nots": "x: f64\nreturn " + "not " * 20_000 + "x",
+    "powers": "x: f64\nreturn " + "x**" * 30_000 + "x",
+    "conditionals": "x: f64\nreturn " + "x if x else " * 8_000 + "x",
+    "lambdas": "x: f64\nreturn " + "lambda:" * 9_000 + "x",
+    "attributes": "x: f64\nreturn x" + ".T" * 40_000,
+    "calls": "x: f64\nreturn f" + "()" * 40_000,
+    "elifs": "x: f64\nif x:\n  y = 1\n" + "elif x:\n  y = 1\n" * 10_000 + "return x",
+    "digits": "x: f64\nreturn x*" + "9" * 90_000,
+    "hexadecimal": "x: f64\nreturn x*0x" + "f" * 90_000,
+    "a name": "x: f64\nreturn " + "f" * 90_000,
+    "a size": "x: f64[" + "n*" * 2_000 + "n]\nreturn x",
+    "import": "x: f64\nreturn __import__('os').system('rm -rf /')",
+    "dunder": "x: f64\nreturn ().__class__.__bases__[0].__subclasses__()",
+    "a tower": "x: f64\nreturn x*9**9**9**9",
+    "memory": "x: f64\nreturn arange(10**15)[0]*x",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_file(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.expr"
+    path.write_text(HOSTILE[name], encoding="utf-8")
+    start = time.process_time()
+    with pytest.raises(pb.ExpressionError) as caught:
+        frontend = ExpressionFrontend.load(path)
+        frontend.trace([Spec(p.declared) for p in frontend.parameters])
+    assert time.process_time() - start < GUARD
+    assert len(str(caught.value)) < 1_000
+    assert "hostile.expr" in str(caught.value)
+
+
+def test_hostile_expression() -> None:
+    start = time.process_time()
+    for text in HOSTILE.values():
+        with pytest.raises(pb.ExpressionError):
+            inline(text).trace([])
+    assert time.process_time() - start < 3 * GUARD  # for all of them
+
+
+def test_helpers_that_explode() -> None:
+    """2**38 calls; the steps are counted, and some seconds' worth allowed."""
+    assert "steps to evaluate" in message_of(LAUGHS + "return f38(x)")
+
+
+def test_files_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "binary.expr"
+    path.write_bytes(b"x: f64\nreturn \xff\xfe")
+    with pytest.raises(pb.ExpressionError, match=r"binary.expr:2: the file is not text in UTF-8"):
+        pb.load(path)
+    path.write_bytes(b" " * 2_000_000)
+    with pytest.raises(pb.ExpressionError, match="the file is too large"):
+        pb.load(path)
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+def whole(error: type[Exception], call: Any) -> str:
+    with pytest.raises(error) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_seeds() -> None:
+    f = pb.compile(lambda x: x * 2.0, name="twice")
+    x = np.ones(3)
+    assert whole(pb.SeedError, lambda: f.grad(x)) == (
+        "the output of twice has shape (3,); a seed, the gradient of some loss with respect to it, must be given: "
+        "seed=np.ones((3,)) for the gradient of its sum"
+    )
+    assert whole(pb.SeedError, lambda: f.grad(x, seed=np.ones(4))) == (
+        "the seed has shape (4,), the output of twice has shape (3,); they must be equal, or the seed a scalar. "
+        'seed_mode="broadcast" takes the output broadcast to the seed\'s shape; seed_mode="expand" takes a reduced output '
+        "as if it had not been reduced"
+    )
+
+
+def test_arguments() -> None:
+    f = pb.compile(lambda x, y: x * y, name="product")
+    assert "no input named 'z'" in whole(TypeError, lambda: f(1.0, z=2.0))
+    assert "needs 'y' too" in whole(TypeError, lambda: f(1.0))
+    assert "element type complex128" in whole(pb.DTypeError, lambda: f(np.ones(2, complex), 1.0))
+    assert "only floating arguments have gradients" in whole(pb.DTypeError, lambda: f.grad(np.arange(3), np.ones(3), wrt="x"))
+
+
+def test_control_flow_on_a_traced_value() -> None:
+    @pb.compile
+    def f(x: Any) -> Any:
+        if x > 0:
+            return x
+        return -x
+
+    found = whole(pb.TraceError, lambda: f(1.0))
+    assert f"{Path(__file__).name}:" in found
+    assert "if x > 0:" in found
+    assert "np.where(condition, a, b)" in found
+
+
+def test_unsupported_function() -> None:
+    @pb.compile
+    def f(x: Any) -> Any:
+        return np.fft.fft(x)
+
+    found = whole(pb.UnsupportedError, lambda: f(np.ones(4)))
+    assert "numpy.fft.fft is not supported" in found
+    assert f"{Path(__file__).name}:" in found
