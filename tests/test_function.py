@@ -174,7 +174,7 @@ def test_a_function_without_floating_arguments():
     with pytest.raises(pb.DTypeError, match="no argument of function is floating, so there is nothing to differentiate by"):
         f.vjp(i, i, seed=1.0)
     with pytest.raises(pb.SeedError, match="no output of function is floating, so there is nothing to differentiate"):
-        f.vjp(np.arange(10.0) > 3, i + 0.5, seed=1.0) if False else pb.compile(lambda x: x > 0).vjp(i + 0.5, seed=1.0)
+        pb.compile(lambda x: x > 0).vjp(i + 0.5, seed=1.0)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.uint8, np.uint64, np.float16, np.longdouble, np.complex128, "U3", "O"])
@@ -196,12 +196,12 @@ def test_integers_of_32_bits_are_cast():
 
 @pytest.mark.parametrize("value", ["text", {1, 2}, object(), 1j, b"x"])
 def test_what_is_no_argument(value):
-    with pytest.raises(pb.DTypeError, match="^x (is a|has the element type)"):
+    with pytest.raises(pb.DTypeError, match=r"^x (is a|has the element type)"):
         affine(value)
 
 
 def test_masked_arrays_and_matrices_are_refused():
-    with pytest.raises(pb.DTypeError, match="x is a MaskedArray, whose mask .* x.filled"):
+    with pytest.raises(pb.DTypeError, match=r"x is a MaskedArray, whose mask .* x\.filled"):
         affine(np.ma.masked_array([1.0, 2.0], [0, 1]))
     with pytest.raises(pb.DTypeError, match="x is a matrix"):
         affine(np.asmatrix([[1.0]]))
@@ -272,7 +272,7 @@ def test_gradients_have_the_arguments_structure():
     f = pb.compile(network)
     p, x = tree(), np.array([0.5, -0.25])
     assert f(p, x) == pytest.approx(network(p, x), rel=1e-14)
-    value, gradient = f.value_and_grad(p, x, wrt="p")
+    gradient = f.grad(p, x, wrt="p")
     assert list(gradient) == list(p)
     assert gradient["nothing"] is None and gradient["empty"] == ()
     assert type(gradient["layers"]) is list and type(gradient["layers"][0]) is Layer
@@ -351,7 +351,7 @@ def test_every_layout(kind, array):
     np.testing.assert_array_equal(by_v, expected[1][1])
     np.testing.assert_array_equal(array, kept)
     np.testing.assert_array_equal(v, kept_v)
-    np.testing.assert_array_equal(by_x, -1.5 * np.cos(clean) * v)
+    np.testing.assert_allclose(by_x, -1.5 * np.cos(clean) * v, rtol=1e-15)  # two products in another order
     assert by_x.dtype == np.float64 and by_x.flags.c_contiguous and by_x.flags.writeable
 
 
@@ -395,7 +395,7 @@ def test_outputs_alias_nothing():
 
 # -- out= -------------------------------------------------------------------------------------------------------------
 def test_out_receives_the_value():
-    x = np.linspace(-1.0, 2.0, 10)
+    x = np.arange(10.0) / 4 - 1
     out = np.full(10, np.nan)
     assert affine(x, out=out) is out
     np.testing.assert_array_equal(out, 2 * x - 0.5)
@@ -420,7 +420,7 @@ def test_out_that_overlaps_an_input(view):
 def test_out_for_gradients():
     x, y = np.arange(10.0), np.linspace(1.0, -1.0, 10)
     a, b = np.empty(10), np.empty((2, 10)).T[:, 0]
-    value, gradients = quadratic.vjp(x, y, seed=-1.0, out=(a, b))
+    gradients = quadratic.vjp(x, y, seed=-1.0, out=(a, b))[1]
     assert gradients[0] is a and gradients[1] is b
     np.testing.assert_array_equal(a, -2 * x * y)
     np.testing.assert_array_equal(b, -x * x)
@@ -445,12 +445,13 @@ def test_out_that_does_not_fit(out, error, message):
 
 
 # -- pickling and copying ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("function", [affine, square, pb.grad(square), pb.value_and_grad(affine, wrt="a")])
+@pytest.mark.parametrize("function", [square, pb.grad(square), pb.grad(square, wrt="x"), pb.grad(square, wrt=(0,))])
 def test_pickles_are_by_reference(function):
     again = pickle.loads(pickle.dumps(function))
     assert repr(again) == repr(function)
-    arguments = (np.array([1.0, -2.0]),) if "affine" not in function.__name__ else (1.5,)
-    np.testing.assert_array_equal(again(*arguments)[0], function(*arguments)[0]) if function is not affine else None
+    x = np.array([1.0, -2.0])
+    for mine, theirs in zip(np.atleast_1d(again(x)), np.atleast_1d(function(x)), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
     assert pickle.loads(pickle.dumps(affine)) is affine
 
 
