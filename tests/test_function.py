@@ -200,6 +200,7 @@ def test_what_is_no_argument(value):
         affine(value)
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")  # which is why it is refused
 def test_masked_arrays_and_matrices_are_refused():
     with pytest.raises(pb.DTypeError, match=r"x is a MaskedArray, whose mask .* x\.filled"):
         affine(np.ma.masked_array([1.0, 2.0], [0, 1]))

@@ -56,21 +56,26 @@ class _Derived:
             raise DTypeError(f"no argument of {base.__name__} is floating, so there is nothing to differentiate by")
         return floating, len(floating) == 1
 
-    def leaves(self, arguments: Sequence[Any], chosen: Sequence[int]) -> list[tuple[int, Spec]]:
-        """The leaves of the chosen arguments, with their positions among all leaves. Integer leaves are refused."""
-        found, start = [], 0
-        for k, argument in enumerate(arguments):
-            specs = flatten(argument)[0]
-            if k in chosen:
-                for offset, spec in enumerate(specs):
-                    if not spec.type.is_float:
-                        raise DTypeError(
-                            f"wrt: argument {self.base.parameters[k].name!r} of {self.base.__name__} is {spec.type}; "
-                            "only floating arguments have gradients; pass it as a float, for example with .astype(float)"
-                        )
-                    found.append((start + offset, spec))
-            start += len(specs)
-        return found
+    def leaves(self, arguments: Sequence[Any], chosen: Sequence[int]) -> list[tuple[int, bool]]:
+        """The leaves of the chosen arguments, in the order of ``chosen``: their positions among all leaves, and whether they
+        are floating. An argument without a floating leaf is refused."""
+        specs = [flatten(argument)[0] for argument in arguments]
+        firsts = list(accumulate(map(len, specs), initial=0))
+        for k in chosen:
+            if not any(spec.type.is_float for spec in specs[k]):
+                kind = str(specs[k][0].type) if specs[k] else "empty"
+                raise binding.no_gradient(self.base.__name__, self.base.parameters[k].name, kind)
+        return [(firsts[k] + j, spec.type.is_float) for k in chosen for j, spec in enumerate(specs[k])]
+
+    def with_zeros(self, func: Func, count: int, leaves: Sequence[tuple[int, bool]]) -> Func:
+        """``func``, whose results are ``count`` values and the gradients of the floating leaves, with zeros for the others."""
+        if all(floating for _, floating in leaves):
+            return func
+        b = Builder()
+        b.body.extend(func.body[:-1])
+        found = iter(func.results[count:])
+        gradients = [next(found) if floating else b.zeros(func.params[place].type) for place, floating in leaves]
+        return Func(func.name, b.close("return", (*func.results[:count], *gradients), func.params), func.names)
 
     def structure(self, arguments: Sequence[Any], chosen: Sequence[int], single: bool) -> Structure:
         parts = tuple(flatten(arguments[k])[1] for k in chosen)
@@ -95,12 +100,12 @@ class Gradient(_Derived):
                 "use vjp with a seed, which is the gradient of some loss with respect to each output"
             )
         chosen, single = self.chosen(arguments)
-        places = [k for k, _ in self.leaves(arguments, chosen)]
-        reverse = adjoint(func, [func.params[k] for k in places], primal=self.value)
+        leaves = self.leaves(arguments, chosen)
+        reverse = adjoint(func, [func.params[k] for k, floating in leaves if floating], primal=self.value)
         structure = self.structure(arguments, chosen, single)
         output = Structure("tuple", None, (traced.output, structure)) if self.value else structure
         seeded = _with_constants(reverse, len(func.params))
-        return replace(traced, func=seeded, output=output, weak=())
+        return replace(traced, func=self.with_zeros(seeded, int(self.value), leaves), output=output, weak=())
 
 
 class Reverse(_Derived):
@@ -119,13 +124,15 @@ class Reverse(_Derived):
         if all(value is None for value in matched):
             raise binding.missing_seed(self.base.__name__, extra.text(func.results[0].type.shape))
         chosen, single = self.chosen(given)
-        places = [k for k, _ in self.leaves(given, chosen)]
+        leaves = self.leaves(given, chosen)
         seeded = [k for k, value in enumerate(matched) if value is not None]
-        reverse = adjoint(func, [func.params[k] for k in places], [func.results[k] for k in seeded])
+        sources = [func.params[k] for k, floating in leaves if floating]
+        reverse = adjoint(func, sources, [func.results[k] for k in seeded])
         targets = [p.type for p in reverse.params[len(func.params) :]]
         values = [extra.fit(matched[k], target) for k, target in zip(seeded, targets, strict=True)]
         output = Structure("tuple", None, (traced.output, self.structure(given, chosen, single)))
-        return replace(traced, func=extra.close(reverse, values), output=output, weak=())
+        closed = self.with_zeros(extra.close(reverse, values), len(func.results), leaves)
+        return replace(traced, func=closed, output=output, weak=())
 
 
 class Pushforward(_Derived):

@@ -153,6 +153,13 @@ def select(name: str, parameters: Sequence[Parameter], wrt: Any) -> tuple[list[i
     return chosen, single
 
 
+def no_gradient(name: str, parameter: str, kind: str) -> DTypeError:
+    return DTypeError(
+        f"wrt: argument {parameter!r} of {name} is {kind}; only floating arguments have gradients; "
+        "pass it as a float, for example with .astype(float)"
+    )
+
+
 # -- seeds ----------------------------------------------------------------------------------------------------------
 def match_seed(name: str, output: Structure, kinds: Sequence[str], ranks: Sequence[int], seed: Any) -> list[Any]:
     """A seed, or None, for every leaf of the output. SeedError if the structure does not fit."""
@@ -210,6 +217,11 @@ def as_array(seed: Any, dtype: str, what: str = "a seed") -> np.ndarray[Any, Any
     return array.astype(NUMPY[dtype], copy=False)
 
 
+def check_mode(mode: str | None) -> None:
+    if mode not in (None, "broadcast", "expand"):
+        raise SeedError(f'seed_mode is "broadcast" or "expand", got {mode!r}')
+
+
 def fit_seed(name: str, seed: Any, dtype: str, shape: tuple[int, ...], mode: str | None) -> Any:
     """A seed in the shape of its output, by the rules of ``seed_mode``."""
     if seed is None:
@@ -264,11 +276,19 @@ def matching_leaves(name: str, structure: Structure, tree: Any) -> list[Any]:
 
 def match_out(name: str, structure: Structure, out: Any) -> list[Any]:
     """The arrays of ``out=``; None where none is given."""
+    if out is None:
+        return [None] * structure.size
     if structure is LEAF:
         return [out]
     if isinstance(out, (tuple, list)) and len(out) == len(structure.children):
-        return [array for child, part in zip(structure.children, out, strict=True) for array in match_out(name, child, part)]
-    return matching_leaves(f"{name}: out", structure, out)
+        parts: Sequence[Any] = out
+    elif structure.kind == "dict" and isinstance(out, Mapping) and set(out) <= set(structure.meta):
+        parts = [out.get(key) for key in structure.meta]
+    elif structure.kind == "dataclass" and isinstance(out, structure.meta):
+        parts = list(vars(out).values())
+    else:
+        return matching_leaves(f"{name}: out", structure, out)
+    return [array for child, part in zip(structure.children, parts, strict=True) for array in match_out(name, child, part)]
 
 
 def match_tangents(name: str, parameters: Sequence[Parameter], tangents: Any) -> dict[int, Any]:

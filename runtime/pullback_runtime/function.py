@@ -264,7 +264,7 @@ class Function:
     def _reverse(
         self, values: Sequence[Any], seed: Any, mode: str | None, wrt: Any, primal: bool, out: Any
     ) -> tuple[list[Any], Any, _Call]:
-        _check_mode(mode)
+        binding.check_mode(mode)
         call, places, rebuild = self._target(values, wrt)
         if mode == "expand":
             kernel, seeds = self._expand(call.specialization, call.sizes, places, seed, primal)
@@ -297,10 +297,7 @@ class Function:
                     raise PullbackError(f"wrt: {self.__name__} has no argument or named value {item!r}; it has {known}")
             elif not any(kinds[i].is_float for i in spans[item]):
                 kind = str(kinds[spans[item][0]]) if len(spans[item]) else "empty"
-                raise DTypeError(
-                    f"wrt: argument {self.parameters[item].name!r} of {self.__name__} is {kind}; only floating arguments have "
-                    "gradients; pass it as a float, for example with .astype(float)"
-                )
+                raise binding.no_gradient(self.__name__, self.parameters[item].name, kind)
         gradients = _Gradients(call, chosen, single)
         return call, gradients.places, gradients
 
@@ -386,7 +383,7 @@ class Function:
 
         def pull(seed: Any = None, seed_mode: str | None = None) -> Any:
             """The gradients for this seed of the output; see ``Function.vjp``."""
-            _check_mode(seed_mode)
+            binding.check_mode(seed_mode)
             if seed_mode == "expand":
                 if not whole:
                     raise SeedError('seed_mode="expand" is for vjp, grad and backward, which run the function again')
@@ -500,11 +497,6 @@ def _zero(leaf: Any) -> Any:
 
 def _copied(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def _check_mode(mode: str | None) -> None:
-    if mode not in (None, "broadcast", "expand"):
-        raise SeedError(f'seed_mode is "broadcast" or "expand", got {mode!r}')
 
 
 def _has_variable(value: Any) -> bool:

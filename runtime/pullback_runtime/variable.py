@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from pullback_runtime.binding import fit_seed
+from pullback_runtime.binding import check_mode, fit_seed
 from pullback_runtime.errors import DTypeError, PullbackError
 from pullback_runtime.signature import FLOATS, canonical, flatten
 
@@ -77,6 +77,7 @@ class Variable:
         node = self._node
         if node is None:
             raise PullbackError("backward() goes back from the output of a compiled function; this variable is a leaf")
+        check_mode(seed_mode)
         waiting: dict[_Node, dict[int, Any]] = {}
         order: list[tuple[int, _Node]] = []
 
