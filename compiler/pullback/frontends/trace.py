@@ -295,10 +295,12 @@ class Trace:
         self.symbols.remove(symbol)
         values = {symbol: size}
         for value in (*self.params, *(v for _, v in self.hidden.values())):
-            value.type = value.type.replace(values)
+            if symbol in dims.symbols(value.type.shape):
+                value.type = value.type.replace(values)
         for place, instr in enumerate(self.builder.body):
             for out in instr.outs:
-                out.type = out.type.replace(values)
+                if symbol in dims.symbols(out.type.shape):
+                    out.type = out.type.replace(values)
             attrs = {name: _replaced(attr, values) for name, attr in instr.attrs.items()}
             if any(attrs[name] is not attr for name, attr in instr.attrs.items()):
                 self.builder.body[place] = Instr(instr.op, instr.outs, instr.args, attrs, instr.blocks, instr.loc)

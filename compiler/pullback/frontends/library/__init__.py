@@ -18,8 +18,8 @@ import numpy as np
 
 from pullback.errors import ShapeError, UnsupportedError
 from pullback.frontends.array import Array
+from pullback.frontends.library import arrange, create, differences, elementwise, index, reduce, shape
 from pullback.frontends.library import contract as contract
-from pullback.frontends.library import create, elementwise, index, reduce, shape
 from pullback.frontends.library import special as special
 from pullback.frontends.sizes import Length
 from pullback.frontends.trace import current
@@ -33,6 +33,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **create.FUNCTIONS,
     **shape.FUNCTIONS,
     **index.FUNCTIONS,
+    **arrange.FUNCTIONS,
+    **differences.FUNCTIONS,
     **contract.FUNCTIONS,
     **special.FUNCTIONS,
 }
