@@ -227,6 +227,36 @@ def test_derived_values_are_traced() -> None:
     compare(evaluate(traced, leaves), f(np.ones(3)))
 
 
+class Scaled:
+    def __init__(self) -> None:
+        self.w = np.array([1.0, -2.0])
+
+    def method(self, x: Any) -> Any:
+        return x * self.w
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.w
+
+
+@pytest.mark.parametrize(
+    "make",
+    (lambda s: s.method, lambda s: s, lambda s: functools.partial(lambda w, x: x * w, s.w)),
+    ids=("method", "object", "partial"),
+)
+def test_what_methods_objects_and_partials_hold_is_read_again(make: Callable[[Any], Any]) -> None:
+    held = Scaled()
+    f = pb.compile(make(held))
+    np.testing.assert_array_equal(f(3.0), [3, -6])
+    held.w[:] = [5, 7]
+    np.testing.assert_array_equal(f(3.0), [15, 21])
+    assert f.cache_info().specializations == 1
+
+
+def test_ufuncs_are_functions_of_their_operands() -> None:
+    assert pb.compile(np.sin)(0.0) == 0.0
+    assert pb.compile(np.arctan2).grad(0.0, x2=-2.0) == (-0.5, 0.0)
+
+
 def test_unused_captures_are_dropped() -> None:
     def f(x: Any) -> Any:
         _ = WEIGHTS + 1 if False else WEIGHTS

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,7 +34,7 @@ class PythonFrontend:
         self.name = name or ("function" if own == "<lambda>" else own)
         if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
             raise UnsupportedError(f"{self.name} is a generator or a coroutine; a function that returns arrays is expected")
-        self._parameters = tuple(inspect.signature(function).parameters.values())
+        self._parameters = _parameters(function)
         for parameter in self._parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise UnsupportedError(
@@ -53,9 +55,30 @@ class PythonFrontend:
             kinds = [p.kind for p in self._parameters]
             positional = tuple(v for v, kind in zip(values, kinds, strict=True) if kind is not inspect.Parameter.KEYWORD_ONLY)
             keywords = {p.name: v for p, v in zip(self._parameters, values, strict=True) if p.kind is p.KEYWORD_ONLY}
-            result = session.call(self.function, positional, keywords)
+            function = _captured(session, self.function, self.name)
+            result = session.call(function, positional, keywords)
             session.captures.check_unchanged()
             return finish(trace, result)
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    if isinstance(function, np.ufunc):  # where=, out= and the like are no inputs
+        names = ("x",) if function.nin == 1 else [f"x{k + 1}" for k in range(function.nin)]
+        return tuple(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names)
+    return tuple(inspect.signature(function).parameters.values())
+
+
+def _captured(session: Session, function: Any, path: str) -> Any:
+    """The function, where what it holds (the object of a method, the arguments of a partial) counts as read from outside."""
+    if isinstance(function, types.MethodType):
+        session.captures.register(function.__self__, f"{path}.__self__", lambda: function.__self__)
+    elif isinstance(function, functools.partial):
+        args = function.args
+        held = [session.captures(v, f"{path}.args[{k}]", functools.partial(args.__getitem__, k)) for k, v in enumerate(args)]
+        return functools.partial(_captured(session, function.func, f"{path}.func"), *held, **function.keywords)
+    elif not isinstance(function, (types.FunctionType, types.BuiltinFunctionType, np.ufunc, type)):
+        session.captures.register(function, path, lambda: function)
+    return function
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
