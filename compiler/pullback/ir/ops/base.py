@@ -12,7 +12,7 @@ The kinds differ in how they are differentiated:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pullback.ir.types import DType, Type, bool_
@@ -127,6 +127,7 @@ class Edge:
     value: float
     partials: tuple[float | None, ...]
     why: str
+    attrs: Attrs = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -65,6 +65,7 @@ DIV = Elementwise(
     lower=Machine(f="fdiv"),
     domain=(ANY, POSITIVE),
     singular=True,
+    edges=(Edge(at=(2.0, 0.0), value=inf, partials=(inf, -inf), why="a pole"),),
 )
 NEG = Elementwise(
     name="neg",
@@ -127,6 +128,11 @@ def _int_floordiv(x: Any, y: Any) -> Any:
         return np.floor_divide(x, y)
 
 
+def _toward_zero(x: Any, y: Any) -> Any:
+    down = np.floor_divide(x, y)
+    return down + ((down < 0) & (np.mod(x, y) != 0))
+
+
 def _expand_fmod(m: Any, x: Any, y: Any) -> Any:
     if x.dtype.kind == "f":
         return m.libm_fmod(x, y)
@@ -146,8 +152,10 @@ def _expand_mod(m: Any, x: Any, y: Any) -> Any:
 
 def _expand_floordiv(m: Any, x: Any, y: Any) -> Any:
     if x.dtype.kind == "f":  # as NumPy: from the remainder, so that quotient and remainder belong together
-        rest = m.mod(x, y)
-        quotient = (x - rest) / y
+        rest = m.fmod(x, y)
+        wrong_side = m.logical_and(m.ne(rest, 0), m.ne(m.lt(rest, 0), m.lt(y, 0)))
+        toward_zero = (x - rest) / y
+        quotient = m.select(wrong_side, toward_zero - 1.0, toward_zero)
         near = m.floor(quotient)
         whole = m.select(m.gt(quotient - near, 0.5), near + 1.0, near)
         exact = m.select(m.eq(quotient, 0.0), m.copysign(0.0 * quotient, x / y), whole)
@@ -160,17 +168,20 @@ def _expand_floordiv(m: Any, x: Any, y: Any) -> Any:
     return m.select(special, m.select(m.eq(y, 0), 0, -x), plain)
 
 
+def _mod_partials(m: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """The quotient comes from the remainder: x / y may be rounded up to the next whole number (1 / 0.1)."""
+    return 1, -m.rint((x - out) / y)
+
+
 LIBM_FMOD = Elementwise(name="libm_fmod", infer=FLOAT, numpy=np.fmod, lower=Libm("fmod"))
 INT_REM = Elementwise(name="int_rem", infer=only("i"), numpy=np.fmod, lower=Machine(i="srem"))
-INT_DIV = Elementwise(
-    name="int_div", infer=only("i"), numpy=lambda x, y: np.asarray(np.fix(x / y), np.int64), lower=Machine(i="sdiv")
-)
+INT_DIV = Elementwise(name="int_div", infer=only("i"), numpy=_toward_zero, lower=Machine(i="sdiv"))
 FMOD = Elementwise(  # the sign of the dividend, as in C
     name="fmod",
     infer=NUMBER,
     numpy=np.fmod,
     sympy=lambda sp, x, y: x - y * sp.sign(x / y) * sp.floor(sp.Abs(x / y)),
-    partials=lambda m, out, x, y: (1, -m.trunc(x / y)),
+    partials=_mod_partials,
     lower=Compose(_expand_fmod),
     domain=(Interval(-5.9, -5.1), Interval(1.6, 1.68)),
 )
@@ -179,9 +190,10 @@ MOD = Elementwise(  # the sign of the divisor, as in Python
     infer=NUMBER,
     numpy=_int_mod,
     sympy=lambda sp, x, y: sp.Mod(x, y),
-    partials=lambda m, out, x, y: (1, -m.floor(x / y)),
+    partials=_mod_partials,
     lower=Compose(_expand_mod),
     domain=(Interval(-5.9, -5.1), Interval(1.6, 1.68)),
+    edges=(Edge(at=(1.0, 0.1), value=1.0 % 0.1, partials=(1.0, -9.0), why="0.1 is a little more than a tenth"),),
 )
 FLOORDIV = Elementwise(
     name="floordiv",
@@ -242,7 +254,13 @@ POWI = Elementwise(  # attrs: exponent, an integer known when compiling
     domain=(Interval(-2.5, -0.4),),
     singular=True,
     samples=tuple((("f64[3]",), {"exponent": n}) for n in (3, 2, 1, 0, -1, -2, 5, 7)),
-    edges=(Edge(at=(0.0,), value=0.0, partials=(0.0,), why="a cubic is flat at 0"),),
+    edges=(
+        Edge(at=(0.0,), value=0.0, partials=(0.0,), why="a cubic is flat at 0", attrs={"exponent": 3}),
+        Edge(at=(0.0,), value=0.0, partials=(0.0,), why="a parabola too", attrs={"exponent": 2}),
+        Edge(at=(0.0,), value=0.0, partials=(1.0,), why="a line is not", attrs={"exponent": 1}),
+        Edge(at=(0.0,), value=1.0, partials=(0.0,), why="x**0 is 1 for all x", attrs={"exponent": 0}),
+        Edge(at=(0.0,), value=inf, partials=(-inf,), why="a pole", attrs={"exponent": -1}),
+    ),
 )
 
 
@@ -272,6 +290,8 @@ POW = Elementwise(
         Edge(at=(0.0, 0.0), value=1.0, partials=(0.0, None), why="x**0 is 1 for all x"),
         Edge(at=(0.0, 1.0), value=0.0, partials=(1.0, 0.0), why="x**1 is x"),
         Edge(at=(0.0, 0.5), value=0.0, partials=(inf, 0.0), why="one-sided slope"),
+        Edge(at=(0.0, -1.0), value=inf, partials=(-inf, -inf), why="a pole"),
+        Edge(at=(-2.0, 0.0), value=1.0, partials=(0.0, nan), why="x**0 is 1 for all x"),
         Edge(at=(-2.0, 2.0), value=4.0, partials=(-4.0, nan), why="the exponent's partial is complex"),
     ),
 )
@@ -284,7 +304,10 @@ SQRT = Elementwise(
     lower=Intrinsic("llvm.sqrt"),
     domain=(Interval(0.1, 9),),
     singular=True,
-    edges=(Edge(at=(0.0,), value=0.0, partials=(inf,), why="one-sided slope"),),
+    edges=(
+        Edge(at=(0.0,), value=0.0, partials=(inf,), why="one-sided slope"),
+        Edge(at=(-1.0,), value=nan, partials=(nan,), why="no value, no slope"),
+    ),
 )
 CBRT = Elementwise(
     name="cbrt",
@@ -325,7 +348,8 @@ def _infer_ldexp(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
 
 def _expand_ldexp(m: Any, x: Any, exponent: Any) -> Any:
     """In three steps, since 2**exponent alone may be out of range where the product is not."""
-    n = m.convert(m.minimum(m.maximum(exponent, -2200), 2200), dtype=x.dtype.name)
+    most = 2200 if x.dtype.bytes == 8 else 300  # takes the smallest number beyond the largest
+    n = m.convert(m.minimum(m.maximum(exponent, -most), most), dtype=x.dtype.name)
     first = m.trunc(n / 3.0)
     second = m.trunc((n - first) / 2.0)
     return x * m.exp2(first) * m.exp2(second) * m.exp2(n - first - second)
@@ -348,8 +372,9 @@ def _sign(x: Any) -> Any:
 
 
 def _expand_sign(m: Any, x: Any) -> Any:
-    one = m.select(m.gt(x, 0), m.like(x, 1), m.select(m.lt(x, 0), m.like(x, -1), m.like(x, 0)))
-    return m.select(m.eq(x, x), one, x) if x.dtype.kind == "f" else one
+    if x.dtype.kind == "f":  # x + 0.0 is what is left: a zero without its sign, or NaN
+        return m.select(m.gt(m.float_abs(x), 0.0), m.copysign(m.like(x, 1), x), x + 0.0)
+    return m.select(m.gt(x, 0), m.like(x, 1), m.select(m.lt(x, 0), m.like(x, -1), m.like(x, 0)))
 
 
 ABS = Elementwise(
@@ -360,7 +385,10 @@ ABS = Elementwise(
     partials=lambda m, out, x: (m.sign(x),),
     lower=Compose(lambda m, x: m.float_abs(x) if x.dtype.kind == "f" else m.select(m.lt(x, 0), -x, x)),
     domain=(Interval(-3, -0.1),),
-    edges=(Edge(at=(0.0,), value=0.0, partials=(0.0,), why="the middle of the slopes"),),
+    edges=(
+        Edge(at=(0.0,), value=0.0, partials=(0.0,), why="the middle of the slopes"),
+        Edge(at=(-0.0,), value=0.0, partials=(0.0,), why="the same point"),
+    ),
 )
 FLOAT_ABS = Elementwise(name="float_abs", infer=FLOAT, numpy=np.fabs, lower=Intrinsic("llvm.fabs"))
 SIGN = Elementwise(
@@ -433,6 +461,7 @@ SELECT = Elementwise(  # its cotangent is split by the adjoint pass, which makes
     numpy=np.where,
     sympy=lambda sp, c, x, y: sp.Piecewise((x, c), (y, True)),
     lower=Machine(f="select", i="select", b="select"),
+    samples=((("bool[3]", "f64[3]", "f64[3]"), {}),),
 )
 
 

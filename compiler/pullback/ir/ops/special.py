@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.ops.base import FLOAT, Compose, Elementwise, Interval, Libm, table
+from pullback.ir.ops.base import FLOAT, Compose, Edge, Elementwise, Interval, Libm, table
 
 inf, nan = float("inf"), float("nan")
 ANY = Interval(-3, 3)
@@ -118,6 +118,11 @@ def _polygamma_positive(m: Any, x: Any, order: int) -> Any:
     return sign * (scale * head + tail)
 
 
+def _pole(order: int) -> float:
+    """The value at 0, -1, ...: infinite where both sides agree, as SciPy's is or would be."""
+    return inf if order % 2 else nan
+
+
 def _expand_polygamma(m: Any, x: Any, order: int) -> Any:
     positive = m.gt(x, REFLECT)
     inside = m.select(positive, x, 1.0 - x)
@@ -128,7 +133,7 @@ def _expand_polygamma(m: Any, x: Any, order: int) -> Any:
     flip = 1.0 if order % 2 == 0 else -1.0
     reflected = flip * value - math.pi ** (order + 1) * _horner(_cot_derivative(order), cot)
     at_pole = m.logical_and(m.eq(x, m.floor(x)), m.le(x, 0.0))
-    return m.select(positive, value, m.select(at_pole, nan if order == 0 else inf, reflected))
+    return m.select(positive, value, m.select(at_pole, _pole(order), reflected))
 
 
 def _polygamma(x: Any, order: int) -> Any:
@@ -144,7 +149,7 @@ def _polygamma(x: Any, order: int) -> Any:
         cot = 1 / np.tan(np.pi * (x - np.rint(x)))
         reflected = (-1) ** order * value - math.pi ** (order + 1) * _horner(_cot_derivative(order), cot)
         at_pole = (x <= 0) & (x == np.floor(x))
-        return np.where(x > 0, value, np.where(at_pole, inf, reflected)).astype(x.dtype)
+        return np.where(x > 0, value, np.where(at_pole, _pole(order), reflected)).astype(x.dtype)
 
 
 POLYGAMMA_N = Elementwise(  # attrs: order; 0 is digamma
@@ -181,32 +186,44 @@ def _sinc_series(order: int) -> tuple[int, tuple[float, ...]]:
     return 2 * first - order, tuple(terms)
 
 
-def _sinc_value(x: Any, order: int, sin: Any, cos: Any, select: Any, absolute: Any, less: Any) -> Any:
+def _expand_sinc(m: Any, x: Any, order: int) -> Any:
     u = x * math.pi
-    small = less(absolute(u), _sinc_radius(order))
+    small = m.lt(m.float_abs(u), _sinc_radius(order))
     lowest, terms = _sinc_series(order)
-    near = select(small, u, 0.0 * u)
+    near = m.select(small, u, 0.0)
     series = _horner(terms, near * near)
     if lowest:
         series = series * near
-    far = select(small, 1.0 + 0.0 * u, u)
-    value = sin(far) / far
-    shifted = (sin, cos, lambda v: -sin(v), lambda v: -cos(v))
-    for k in range(1, order + 1):
-        value = (shifted[k % 4](far) - float(k) * value) / far
-    return math.pi**order * select(small, series, value)
+    far = m.select(small, 1.0, u)
+    # sin(pi x) and cos(pi x) of what is left of the nearest whole number, which keeps the digits at sinc's zeros
+    whole = m.rint(x)
+    angle = math.pi * (x - whole)
+    odd = whole - 2.0 * m.rint(0.5 * whole)
+    flip = 1.0 - 2.0 * odd * odd
+    sine = flip * m.sin(angle)
+    value = sine / far
+    if order:
+        cosine = flip * m.cos(angle)
+        turned = (sine, cosine, -sine, -cosine)
+        for k in range(1, order + 1):
+            value = (turned[k % 4] - float(k) * value) / far
+    return m.select(small, series, value) * math.pi**order
 
 
-def _expand_sinc(m: Any, x: Any, order: int) -> Any:
-    return _sinc_value(x, order, m.sin, m.cos, m.select, m.float_abs, m.lt)
+class _NumPy:
+    """What ``_expand_sinc`` asks of its namespace."""
+
+    lt, float_abs, rint, sin, cos = np.less, np.abs, np.rint, np.sin, np.cos
+
+    @staticmethod
+    def select(condition: Any, yes: Any, no: Any) -> Any:
+        return np.where(condition, yes, no)
 
 
 def _sinc(x: Any, order: int) -> Any:
     x = np.asarray(x)
-    if order == 0:
-        return np.sinc(x)
     with np.errstate(all="ignore"):
-        return np.asarray(_sinc_value(x, order, np.sin, np.cos, np.where, np.abs, np.less), x.dtype)
+        return np.asarray(_expand_sinc(_NumPy, x, order), x.dtype)
 
 
 def _sympy_sinc(sp: Any, x: Any, order: int) -> Any:
@@ -229,7 +246,13 @@ SINC_N = Elementwise(  # attrs: order, how often np.sinc was differentiated
     lower=Compose(_expand_sinc),
     domain=(Interval(0.2, 3),),
     samples=tuple((("f64[3]",), {"order": n}) for n in range(4)),
+    edges=(
+        Edge(at=(0.0,), value=1.0, partials=(0.0,), why="the removable singularity", attrs={"order": 0}),
+        Edge(at=(0.0,), value=0.0, partials=(-(math.pi**2) / 3,), why="its slope", attrs={"order": 1}),
+        Edge(at=(0.0,), value=-(math.pi**2) / 3, partials=(0.0,), why="its curvature", attrs={"order": 2}),
+        Edge(at=(0.0,), value=0.0, partials=(math.pi**4 / 5,), why="its third derivative", attrs={"order": 3}),
+        Edge(at=(2.0,), value=0.0, partials=(0.5,), why="an exact zero", attrs={"order": 0}),
+    ),
 )
-SINC_EDGES = ((0, 1.0), (1, 0.0), (2, -(math.pi**2) / 3))  # (order, value at 0), for the tests
 
 OPS = table(ERF, ERFC, GAMMALN, GAMMA, POLYGAMMA_N, SINC_N)

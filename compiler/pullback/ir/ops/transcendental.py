@@ -24,6 +24,10 @@ EXP = Elementwise(
     lower=Libm("exp"),
     domain=(ANY,),
     singular=True,
+    edges=(
+        Edge(at=(-inf,), value=0.0, partials=(0.0,), why="flat"),
+        Edge(at=(800.0,), value=inf, partials=(inf,), why="overflow"),
+    ),
 )
 EXP2 = Elementwise(
     name="exp2",
@@ -45,25 +49,27 @@ EXPM1 = Elementwise(
     domain=(ANY,),
     singular=True,
 )
+_LOG_EDGES = (
+    Edge(at=(0.0,), value=-inf, partials=(inf,), why="one-sided slope"),
+    Edge(at=(-0.0,), value=-inf, partials=(inf,), why="the same point"),
+    Edge(at=(-1.0,), value=nan, partials=(nan,), why="no value, no slope"),
+)
 LOG = Elementwise(
     name="log",
     infer=FLOAT,
     numpy=np.log,
     sympy=lambda sp, x: sp.log(x),
-    partials=lambda m, out, x: (_where_defined(m, x, 1 / x),),
+    partials=lambda m, out, x: (_where_defined(m, x, 1 / (x + 0.0)),),  # + 0.0: the slope at -0.0 is that at 0.0
     lower=Libm("log"),
     domain=(POSITIVE,),
     singular=True,
-    edges=(
-        Edge(at=(0.0,), value=-inf, partials=(inf,), why="one-sided slope"),
-        Edge(at=(-1.0,), value=nan, partials=(nan,), why="no value, no slope"),
-    ),
+    edges=_LOG_EDGES,
 )
 
 
 def _where_defined(m: Any, x: Any, slope: Any) -> Any:
-    """The slope where ``x >= 0`` or NaN; NaN below, where the function has no value. -0.0 has the slope of 0."""
-    return m.select(m.lt(x, 0), m.like(x, nan), m.select(m.eq(x, 0), m.like(x, inf), slope))
+    """The slope where ``x >= 0`` or NaN; NaN below, where the function has no value."""
+    return m.select(m.lt(x, 0), m.like(x, nan), slope)
 
 
 LOG2 = Elementwise(
@@ -71,20 +77,22 @@ LOG2 = Elementwise(
     infer=FLOAT,
     numpy=np.log2,
     sympy=lambda sp, x: sp.log(x) / sp.log(2),
-    partials=lambda m, out, x: (_where_defined(m, x, 1 / (x * LN2)),),
+    partials=lambda m, out, x: (_where_defined(m, x, 1 / (x * LN2 + 0.0)),),
     lower=Libm("log2"),
     domain=(POSITIVE,),
     singular=True,
+    edges=_LOG_EDGES,
 )
 LOG10 = Elementwise(
     name="log10",
     infer=FLOAT,
     numpy=np.log10,
     sympy=lambda sp, x: sp.log(x) / sp.log(10),
-    partials=lambda m, out, x: (_where_defined(m, x, 1 / (x * LN10)),),
+    partials=lambda m, out, x: (_where_defined(m, x, 1 / (x * LN10 + 0.0)),),
     lower=Libm("log10"),
     domain=(POSITIVE,),
     singular=True,
+    edges=_LOG_EDGES,
 )
 LOG1P = Elementwise(
     name="log1p",
@@ -95,6 +103,10 @@ LOG1P = Elementwise(
     lower=Libm("log1p"),
     domain=(POSITIVE,),
     singular=True,
+    edges=(
+        Edge(at=(-1.0,), value=-inf, partials=(inf,), why="one-sided slope"),
+        Edge(at=(-2.0,), value=nan, partials=(nan,), why="no value, no slope"),
+    ),
 )
 
 
@@ -144,7 +156,10 @@ XLOGY = Elementwise(  # x log y, and 0 at x = 0
     lower=Compose(lambda m, x, y: m.select(m.logical_and(m.eq(x, 0.0), m.eq(y, y)), 0.0, x * m.log(y))),
     domain=(ANY, POSITIVE),
     singular=True,
-    edges=(Edge(at=(0.0, 0.0), value=0.0, partials=(-inf, 0.0), why="x log y is 0 for x = 0"),),
+    edges=(
+        Edge(at=(0.0, 0.0), value=0.0, partials=(-inf, 0.0), why="x log y is 0 for x = 0"),
+        Edge(at=(2.0, 0.0), value=-inf, partials=(-inf, inf), why="one-sided slope"),
+    ),
 )
 
 
@@ -183,7 +198,13 @@ LOG_EXPIT = Elementwise(
 def _logit(x: Any) -> Any:
     with np.errstate(divide="ignore", invalid="ignore"):
         x = np.asarray(x)
-        return np.log(x / (1 - x)).astype(x.dtype)
+        return np.where(x < 0.3, np.log(x / (1 - x)), np.log1p((2 * x - 1) / (1 - x))).astype(x.dtype)
+
+
+def _expand_logit(m: Any, x: Any) -> Any:
+    """log(x / (1 - x)), which near x = 1/2 would lose the digits of its zero."""
+    other = 1.0 - x
+    return m.select(m.lt(x, 0.3), m.log(x / other), m.log1p((2.0 * x - 1.0) / other))
 
 
 LOGIT = Elementwise(
@@ -191,10 +212,15 @@ LOGIT = Elementwise(
     infer=FLOAT,
     numpy=_logit,
     sympy=lambda sp, x: sp.log(x / (1 - x)),
-    partials=lambda m, out, x: (1 / (x * (1 - x)),),
-    lower=Compose(lambda m, x: m.log(x / (1.0 - x))),
+    partials=lambda m, out, x: (_where_defined(m, x * (1 - x), 1 / (x * (1 - x) + 0.0)),),
+    lower=Compose(_expand_logit),
     domain=(Interval(0.1, 0.9),),
     singular=True,
+    edges=(
+        Edge(at=(0.0,), value=-inf, partials=(inf,), why="a pole"),
+        Edge(at=(1.0,), value=inf, partials=(inf,), why="a pole"),
+        Edge(at=(1.5,), value=nan, partials=(nan,), why="no value, no slope"),
+    ),
 )
 
 # -- circular -------------------------------------------------------------------------------------------------------
@@ -274,7 +300,13 @@ ARCTAN2 = Elementwise(
     lower=Libm("atan2"),
     domain=(ANY, POSITIVE),
     singular=True,
-    edges=(Edge(at=(0.005, 0.0), value=float(np.arctan2(0.005, 0.0)), partials=(0.0, -200.0), why="on the axis"),),
+    edges=(
+        Edge(at=(0.005, 0.0), value=float(np.arctan2(0.005, 0.0)), partials=(0.0, -200.0), why="on the axis"),
+        Edge(at=(0.0, -2.0), value=float(np.pi), partials=(-0.5, 0.0), why="the upper side of the cut"),
+        Edge(at=(-0.0, -2.0), value=float(-np.pi), partials=(-0.5, 0.0), why="the lower side of the cut"),
+        Edge(at=(3e200, 4e200), value=float(np.arctan2(3.0, 4.0)), partials=(1.6e-201, -1.2e-201), why="no overflow"),
+        Edge(at=(0.0, 0.0), value=0.0, partials=(nan, nan), why="every angle meets here"),
+    ),
 )
 
 # -- hyperbolic -----------------------------------------------------------------------------------------------------
@@ -314,6 +346,7 @@ TANH = Elementwise(
     partials=lambda m, out, x: (m.sech2(x),),
     lower=Libm("tanh"),
     domain=(ANY,),
+    edges=(Edge(at=(400.0,), value=1.0, partials=(0.0,), why="saturated"),),
 )
 SECH2 = Elementwise(  # the slope of tanh
     name="sech2",
@@ -349,10 +382,15 @@ ARCTANH = Elementwise(
     infer=FLOAT,
     numpy=np.arctanh,
     sympy=lambda sp, x: sp.atanh(x),
-    partials=lambda m, out, x: (1 / ((1 - x) * (1 + x)),),
+    partials=lambda m, out, x: (_where_defined(m, (1 - x) * (1 + x), 1 / ((1 - x) * (1 + x) + 0.0)),),
     lower=Libm("atanh"),
     domain=(UNIT,),
     singular=True,
+    edges=(
+        Edge(at=(1.0,), value=inf, partials=(inf,), why="a pole"),
+        Edge(at=(-1.0,), value=-inf, partials=(inf,), why="a pole"),
+        Edge(at=(2.0,), value=nan, partials=(nan,), why="no value, no slope"),
+    ),
 )
 
 OPS = table(
