@@ -14,7 +14,7 @@ from pullback.ir.dims import Dim
 from pullback.ir.interp import run
 from pullback.ir.ops import OPS
 from pullback.ir.ops.base import Elementwise
-from pullback.ir.text import parse_func, parse_type
+from pullback.ir.parse import parse_func, parse_type
 from pullback.ir.types import Type, bool_, f32, f64, i64
 from pullback.ir.verify import verify
 from pullback.llvm import Options, compile_kernel

@@ -38,7 +38,8 @@ import pytest
 from pullback.errors import IRError
 from pullback.ir.core import Func, Value
 from pullback.ir.interp import run
-from pullback.ir.text import parse_func, print_array, print_func
+from pullback.ir.parse import parse_func
+from pullback.ir.text import print_array, print_func
 from pullback.ir.verify import verify
 from pullback.loops.lower import lower
 from pullback.loops.text import print_program

@@ -16,7 +16,8 @@ from pullback.ir.dims import Dim, Size, evaluate, floordiv, solve
 from pullback.ir.interp import bind, run, trace_values
 from pullback.ir.ops import OPS
 from pullback.ir.ops.base import Elementwise, Linear, Op, Plain, TypeMismatch
-from pullback.ir.text import key, parse_func, parse_module, parse_type, print_func
+from pullback.ir.parse import parse_func, parse_module, parse_type
+from pullback.ir.text import key, print_func
 from pullback.ir.types import StackType, Type, bool_, f32, f64, i64
 from pullback.ir.verify import verify
 from pullback.passes.adjoint import adjoint

@@ -12,7 +12,8 @@ import pytest
 
 from pullback.ir.core import Func
 from pullback.ir.interp import run
-from pullback.ir.text import parse_func, print_func
+from pullback.ir.parse import parse_func
+from pullback.ir.text import print_func
 from pullback.ir.verify import verify
 from pullback.llvm import compile_kernel
 from pullback.passes.pipeline import differentiate, optimize, push_forward
