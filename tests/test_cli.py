@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+import pullback as pb
 from pullback.cli.commands import STAGES, cli
 
 MODEL = '''"""Quasi-Poisson quasi-likelihood of a log-linear model."""
@@ -334,6 +335,24 @@ def test_graphs(model: Path) -> None:
     assert ET.parse("f.svg").getroot().tag.endswith("svg")
     assert Path("f.png").read_bytes().startswith(b"\x89PNG")
     assert Path("f.dot").read_text().startswith('digraph "model"')
+
+
+def test_explain_of_a_function() -> None:
+    scale = np.array([1.0, -2.0, 0.5])
+
+    @pb.compile
+    def energy(p: Any) -> Any:
+        h = pb.name("h", np.tanh(scale * p["a"]))
+        return np.sum(h * p["b"])
+
+    a = np.array([1.0, 0.3, -2.0])
+    story = energy.explain({"a": a, "b": 2.0}, seed=-1.5)
+    expected = energy.grad({"a": a, "b": 2.0}, seed=-1.5)
+    assert list(story.gradients) == ["p['a']", "p['b']"]  # not the captured array
+    np.testing.assert_allclose(story.gradients["p['a']"], expected["a"], rtol=1e-14)
+    np.testing.assert_allclose(story.gradients["p['b']"], expected["b"], rtol=1e-14)
+    assert "h = tanh(" in story.text
+    assert energy.graph().startswith('digraph "energy"')
 
 
 def test_graphs_without_matplotlib(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,6 +200,15 @@ class CompiledFunction(Function):
 
         return explain(self, *args, seed=seed, **kwargs)
 
+    def graph(self, path: Any = None) -> str:
+        """The picture of the latest specialization, in Graphviz's language; drawn to ``path`` (.svg, .png, .pdf, .dot) if given."""
+        from pullback.graph import dot, save  # loads what only pictures need
+
+        func: Func = self.specialization().func  # type: ignore[attr-defined]  # the compiler's own Specialization
+        if path is not None:
+            save(func, path)
+        return dot(func)
+
 
 def _derive(kind: str, base: CompiledFunction, wrt: Any) -> CompiledFunction:
     """What pickles of derived Functions are made by."""

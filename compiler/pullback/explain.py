@@ -194,7 +194,8 @@ def explain(
     func: Func = made.func  # type: ignore[attr-defined]  # the compiler's own Specialization
     seeded: list[Value] = made.values(places, func.results)  # type: ignore[attr-defined]  # as above
     outputs = _output_names(func, made.output.paths(""))
-    return _Story(func, outputs, call.inputs, seeded, seeds).tell(function.__name__)
+    given = len(call.arguments.leaves)  # what follows are captured arrays, which have no gradients
+    return _Story(func, outputs, call.inputs, given, seeded, seeds).tell(function.__name__)
 
 
 def _output_names(func: Func, paths: Sequence[str]) -> list[str]:
@@ -208,9 +209,16 @@ class _Story:
     """Values forward and gradients backward for one call."""
 
     def __init__(
-        self, func: Func, outputs: Sequence[str], inputs: Sequence[Any], seeded: Sequence[Value], seeds: Sequence[Any]
+        self,
+        func: Func,
+        outputs: Sequence[str],
+        inputs: Sequence[Any],
+        given: int,
+        seeded: Sequence[Value],
+        seeds: Sequence[Any],
     ):
         self.func = func
+        self.floats = [p for p in func.params[:given] if p.type.is_float]
         self.outputs = outputs
         self.inputs = inputs
         self.seeded = seeded
@@ -223,7 +231,7 @@ class _Story:
 
     def _active(self) -> set[Value]:
         """Values between the floating inputs and what is seeded."""
-        forward = active_values(self.func, self.func.params)
+        forward = active_values(self.func, self.floats)
         reached = set(self.seeded)
         for instr in reversed(self.func.body[:-1]):
             if any(out in reached for out in instr.outs):
@@ -233,7 +241,7 @@ class _Story:
     def _gradients(self) -> dict[Value, Any]:
         """The gradient of every value, by the adjoint pass."""
         wanted = [v for v in (*self.func.params, *(o for i in self.func.body for o in i.outs)) if v in self.active]
-        wanted += [p for p in self.func.params if p.type.is_float and p not in self.active]
+        wanted += [p for p in self.floats if p not in self.active]
         reverse = adjoint(self.func, wanted, self.seeded, primal=False)
         return dict(zip(wanted, run(reverse, [*self.inputs, *self.seeds]), strict=True))
 
@@ -247,7 +255,6 @@ class _Story:
         )
         numbers = {i: k for k, i in enumerate(steps, 1)}
         backward = [self._backward(i, numbers[i]) for i in reversed(steps) if i.outs[0] in self.active]
-        floats = [p for p in self.func.params if p.type.is_float]
         return Explanation(
             name,
             {p.name: self.values[p] for p in self.func.params},
@@ -255,8 +262,8 @@ class _Story:
             {self.words.of(v).text: s for v, s in zip(self.seeded, self.seeds, strict=True)},
             forward,
             tuple(backward),
-            {p.name: self.gradients[p] for p in floats},
-            {p.name: tuple(self.parts.get(p, ())) for p in floats},
+            {p.name: self.gradients[p] for p in self.floats},
+            {p.name: tuple(self.parts.get(p, ())) for p in self.floats},
             self.func,
             {v: (self.values[v], self.gradients.get(v)) for v in self.values},
         )

@@ -154,7 +154,7 @@ def number(value: Any) -> str:
         return str(bool(value))
     if isinstance(value, (int, np.integer)):
         return str(int(value))
-    shown = f"{float(value):.6g}"
+    shown = f"{float(value) + 0.0:.6g}"  # the sign of zero would only distract
     return shown[:-2] if shown.endswith(".0") else shown
 
 
