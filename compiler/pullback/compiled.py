@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pullback.errors import PullbackError, ShapeError, TraceError, UnsupportedError
+from pullback.ir.core import Func
 from pullback.ir.dims import Dim, evaluate
 from pullback.ir.types import DTYPES, DType, Type
 from pullback.llvm import Options
@@ -201,7 +202,7 @@ class CompiledFunction(Function):
         return explain(self, *args, seed=seed, **kwargs)
 
     def graph(self, path: Any = None) -> str:
-        """The picture of the latest specialization, in Graphviz's language; drawn to ``path`` (.svg, .png, .pdf, .dot) if given."""
+        """The picture of the latest specialization in Graphviz's language; also drawn to ``path`` (.svg, .png, .pdf, .dot)."""
         from pullback.graph import dot, save  # loads what only pictures need
 
         func: Func = self.specialization().func  # type: ignore[attr-defined]  # the compiler's own Specialization
