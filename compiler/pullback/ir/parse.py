@@ -14,7 +14,7 @@ from pullback.errors import IRError
 from pullback.ir.core import NO_ATTRS, Block, Func, Instr, Loc, Value
 from pullback.ir.dims import Dim, Size
 from pullback.ir.ops import OPS
-from pullback.ir.text import BITS
+from pullback.ir.text import BITS, quoted
 from pullback.ir.types import DTYPES, AnyType, DType, StackType, Type, i64
 
 MAX_DEPTH = 100  # of nested blocks and lists: deeper text is refused, not recursed into

@@ -184,6 +184,7 @@ FMOD = Elementwise(  # the sign of the dividend, as in C
     partials=_mod_partials,
     lower=Compose(_expand_fmod),
     domain=(Interval(-5.9, -5.1), Interval(1.6, 1.68)),
+    singular=True,
 )
 MOD = Elementwise(  # the sign of the divisor, as in Python
     name="mod",
@@ -193,6 +194,7 @@ MOD = Elementwise(  # the sign of the divisor, as in Python
     partials=_mod_partials,
     lower=Compose(_expand_mod),
     domain=(Interval(-5.9, -5.1), Interval(1.6, 1.68)),
+    singular=True,
     edges=(Edge(at=(1.0, 0.1), value=1.0 % 0.1, partials=(1.0, -9.0), why="0.1 is a little more than a tenth"),),
 )
 FLOORDIV = Elementwise(
@@ -466,7 +468,7 @@ SELECT = Elementwise(  # its cotangent is split by the adjoint pass, which makes
 
 
 def _choice_partials(m: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """1 for the operand that was taken, 1/2 each at a tie; NaN where an operand is NaN, since then neither was."""
+    """1 for the operand that was taken, 1/2 each at a tie; NaN where neither was, since the result is NaN."""
     half, one, zero = m.like(x, 0.5), m.like(x, 1), m.like(x, 0)
     tie, x_wins, y_wins = m.eq(x, y), m.eq(out, x), m.eq(out, y)
     lost = m.like(x, nan)
@@ -476,14 +478,12 @@ def _choice_partials(m: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     )
 
 
-def _present_partials(m: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Like ``_choice_partials``, but a NaN operand loses to a number."""
-    half, one, zero = m.like(x, 0.5), m.like(x, 1), m.like(x, 0)
-    tie = m.eq(x, y)
-    return m.select(tie, half, m.select(m.eq(out, x), one, zero)), m.select(tie, half, m.select(m.eq(out, y), one, zero))
-
-
 _TIE = (Edge(at=(2.0, 2.0), value=2.0, partials=(0.5, 0.5), why="half to each at a tie"),)
+_MISSING = (
+    *_TIE,
+    Edge(at=(nan, 2.0), value=2.0, partials=(0.0, 1.0), why="NaN is missing data here"),
+    Edge(at=(nan, nan), value=nan, partials=(nan, nan), why="but not where there is no other"),
+)
 _APART = (Interval(-3, -0.1), Interval(0.1, 3))
 MAXIMUM = Elementwise(
     name="maximum",
@@ -510,20 +510,20 @@ FMAX = Elementwise(
     infer=FLOAT,
     numpy=np.fmax,
     sympy=lambda sp, x, y: sp.Max(x, y),
-    partials=_present_partials,
+    partials=_choice_partials,
     lower=Intrinsic("llvm.maxnum"),
     domain=_APART,
-    edges=(*_TIE, Edge(at=(nan, 2.0), value=2.0, partials=(0.0, 1.0), why="NaN is missing data here")),
+    edges=_MISSING,
 )
 FMIN = Elementwise(
     name="fmin",
     infer=FLOAT,
     numpy=np.fmin,
     sympy=lambda sp, x, y: sp.Min(x, y),
-    partials=_present_partials,
+    partials=_choice_partials,
     lower=Intrinsic("llvm.minnum"),
     domain=_APART,
-    edges=(*_TIE, Edge(at=(nan, 2.0), value=2.0, partials=(0.0, 1.0), why="NaN is missing data here")),
+    edges=_MISSING,
 )
 
 # -- comparison -----------------------------------------------------------------------------------------------------

@@ -118,9 +118,9 @@ def _polygamma_positive(m: Any, x: Any, order: int) -> Any:
     return sign * (scale * head + tail)
 
 
-def _pole(order: int) -> float:
-    """The value at 0, -1, ...: infinite where both sides agree, as SciPy's is or would be."""
-    return inf if order % 2 else nan
+def _pole(m: Any, x: Any, order: int) -> Any:
+    """The value at 0, -1, ...: infinite where both sides agree, and at 0, whose sign tells the side; as SciPy's is or would be."""
+    return inf if order % 2 else m.select(m.eq(x, 0.0), m.copysign(m.like(x, inf), -x), nan)
 
 
 def _expand_polygamma(m: Any, x: Any, order: int) -> Any:
@@ -133,7 +133,7 @@ def _expand_polygamma(m: Any, x: Any, order: int) -> Any:
     flip = 1.0 if order % 2 == 0 else -1.0
     reflected = flip * value - math.pi ** (order + 1) * _horner(_cot_derivative(order), cot)
     at_pole = m.logical_and(m.eq(x, m.floor(x)), m.le(x, 0.0))
-    return m.select(positive, value, m.select(at_pole, _pole(order), reflected))
+    return m.select(positive, value, m.select(at_pole, _pole(m, x, order), reflected))
 
 
 def _polygamma(x: Any, order: int) -> Any:
@@ -142,14 +142,14 @@ def _polygamma(x: Any, order: int) -> Any:
 
     x = np.asarray(x)
     if order == 0:
-        return np.where((x <= 0) & (x == np.floor(x)), nan, scipy.special.digamma(x)).astype(x.dtype)
+        return np.asarray(scipy.special.digamma(x), x.dtype)
     with np.errstate(all="ignore"):
         inside = np.where(x > 0, x, 1 - x)
         value = scipy.special.polygamma(order, inside)
         cot = 1 / np.tan(np.pi * (x - np.rint(x)))
         reflected = (-1) ** order * value - math.pi ** (order + 1) * _horner(_cot_derivative(order), cot)
         at_pole = (x <= 0) & (x == np.floor(x))
-        return np.where(x > 0, value, np.where(at_pole, _pole(order), reflected)).astype(x.dtype)
+        return np.where(x > 0, value, np.where(at_pole, _pole(_NumPy, x, order), reflected)).astype(x.dtype)
 
 
 POLYGAMMA_N = Elementwise(  # attrs: order; 0 is digamma
@@ -211,9 +211,10 @@ def _expand_sinc(m: Any, x: Any, order: int) -> Any:
 
 
 class _NumPy:
-    """What ``_expand_sinc`` asks of its namespace."""
+    """What ``_expand_sinc`` and ``_pole`` ask of their namespace."""
 
-    lt, float_abs, rint, sin, cos = np.less, np.abs, np.rint, np.sin, np.cos
+    lt, eq, float_abs, rint, sin, cos, copysign = np.less, np.equal, np.abs, np.rint, np.sin, np.cos, np.copysign
+    like = np.full_like
 
     @staticmethod
     def select(condition: Any, yes: Any, no: Any) -> Any:

@@ -129,6 +129,7 @@ LOGADDEXP = Elementwise(
         Edge(at=(0.0, 800.0), value=800.0, partials=(0.0, 1.0), why="no overflow"),
         Edge(at=(-inf, -inf), value=-inf, partials=(0.0, 0.0), why="all terms are zero"),
         Edge(at=(-inf, 1.0), value=1.0, partials=(0.0, 1.0), why="a term that is zero"),
+        Edge(at=(-inf, nan), value=nan, partials=(nan, nan), why="NaN is not hidden by it"),
     ),
 )
 
@@ -139,7 +140,8 @@ def _share(m: Any, x: Any, y: Any) -> Any:
     Only where both are infinite is there a case of its own: one for all ties would have no slope.
     """
     both = m.logical_and(m.eq(x, inf), m.eq(y, inf))
-    return m.select(m.eq(x, -inf), m.like(x, 0), m.select(both, m.like(x, 0.5), m.expit(x - y)))
+    absent = m.logical_and(m.eq(x, -inf), m.eq(y, y))  # beside NaN the share is NaN
+    return m.select(absent, m.like(x, 0), m.select(both, m.like(x, 0.5), m.expit(x - y)))
 
 
 def _xlogy(x: Any, y: Any) -> Any:
@@ -169,6 +171,12 @@ def _expit(x: Any) -> Any:
     return np.where(np.asarray(x) >= 0, 1 / (1 + small), np.where(np.isnan(x), x, small / (1 + small)))
 
 
+def _expand_expit(m: Any, x: Any) -> Any:
+    """Without overflow, so that tiny results keep their digits; expit(-x) shares the exponential."""
+    small = m.exp(-m.float_abs(x))
+    return m.select(m.ge(x, 0.0), 1.0, small) / (1.0 + small)
+
+
 EXPIT = Elementwise(
     name="expit",
     infer=FLOAT,
@@ -176,11 +184,12 @@ EXPIT = Elementwise(
     sympy=lambda sp, x: 1 / (1 + sp.exp(-x)),
     # out (1 - out), where 1 - out is computed from the other side and so keeps its digits
     partials=lambda m, out, x: (out * m.expit(-x),),
-    lower=Compose(lambda m, x: 1.0 / (1.0 + m.exp(-x))),  # exp(-x) may overflow: 1/inf is the right 0
+    lower=Compose(_expand_expit),
     domain=(ANY,),
     edges=(
         Edge(at=(800.0,), value=1.0, partials=(0.0,), why="saturated"),
         Edge(at=(-800.0,), value=0.0, partials=(0.0,), why="no overflow"),
+        Edge(at=(-720.0,), value=float(np.exp(-720.0)), partials=(float(np.exp(-720.0)),), why="a subnormal number, not 0"),
     ),
 )
 LOG_EXPIT = Elementwise(
