@@ -339,7 +339,7 @@ def layouts():
     yield "read-only", locked
 
 
-@pytest.mark.parametrize(("kind", "array"), layouts())
+@pytest.mark.parametrize(("kind", "array"), list(layouts()))
 def test_every_layout(kind, array):
     f = pb.compile(lambda x, v: np.sum(np.sin(x) @ v))
     v = np.linspace(-1.0, 2.0, 40)[::2]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.errors import SeedError
-from pullback.frontends.traced import Traced
+from pullback.frontends.traced import Traced, ValueGuard
 from pullback.ir.core import Func, Instr, Value
 from pullback.ir.dims import Dim, Size, evaluate
 from pullback.llvm import Options, compile_kernel
@@ -35,6 +35,8 @@ class Specialization:
         self.names = tuple(dict(self.func.names))
         self._inputs = inputs
         self._binders, self._checks = _plan(self.func.params)
+        self._value_guards = [guard for guard in traced.guards if isinstance(guard, ValueGuard)]
+        self.captures = bool(traced.hidden or self._value_guards)
         self._kernels: dict[Any, Any] = {}
         self._lock = threading.RLock()
 
@@ -58,6 +60,17 @@ class Specialization:
         if self.traced.guards and not self.traced.valid(sizes):
             return None
         return sizes, hidden
+
+    def again(self, shapes: Sequence[tuple[int, ...]]) -> list[Any] | None:
+        """The hidden inputs as they are now, for arguments that this trace was bound to before; ``shapes`` are those the
+        hidden inputs had then. None if something captured has changed."""
+        if not all(guard.check() for guard in self._value_guards):
+            return None
+        try:
+            hidden = [captured.read() for captured in self.traced.hidden]
+        except Exception:  # as in ``bind``
+            return None
+        return hidden if [array.shape for array in hidden] == shapes else None
 
     def _ranks_of_params(self) -> list[int]:
         return [p.type.rank for p in self.func.params]

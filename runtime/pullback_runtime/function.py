@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any, Protocol
 
@@ -22,7 +22,8 @@ from pullback_runtime import binding
 from pullback_runtime.binding import Arguments, Parameter
 from pullback_runtime.errors import DTypeError, PullbackError, SeedError
 from pullback_runtime.kernel import Kernel
-from pullback_runtime.signature import FLOATS, Structure, flatten
+from pullback_runtime.repeat import MOST, Repeat, as_they_are, kind_of
+from pullback_runtime.signature import FLOATS, LEAF, Structure, flatten
 from pullback_runtime.variable import Variable, record
 
 Place = int | str  # a leaf's position, or the name of an intermediate value
@@ -38,7 +39,10 @@ class Specialization(Protocol):
     ranks: tuple[int, ...]
     names: tuple[str, ...]  # of intermediate values
 
+    @property
+    def captures(self) -> bool: ...
     def bind(self, leaves: Sequence[Any]) -> tuple[dict[str, int], list[Any]] | None: ...
+    def again(self, shapes: Sequence[tuple[int, ...]]) -> list[Any] | None: ...
     def shapes(self, sizes: dict[str, int]) -> list[tuple[int, ...] | None]: ...
     def named_shape(self, name: str, sizes: dict[str, int]) -> tuple[str, tuple[int, ...]]: ...
     def primal(self) -> Kernel: ...
@@ -69,6 +73,9 @@ class _Call:
     sizes: dict[str, int]
     inputs: list[Any]
 
+    def hidden(self) -> list[Any]:
+        return self.inputs[len(self.arguments.leaves) :]
+
 
 class Function:
     """A compiled function. Called with arrays, numbers and containers of them; see the methods for derivatives.
@@ -97,6 +104,7 @@ class Function:
         self._ahead: list[tuple[Any, Specialization]] = []  # compiled for declared types: their keys
         self._reasons: deque[str] = deque(maxlen=KEPT)
         self._order: deque[tuple[Any, Specialization]] = deque()
+        self._repeats: dict[Hashable, Repeat] = {}
         self._made = 0
         self._lock = threading.RLock()
 
@@ -124,11 +132,26 @@ class Function:
             inlined, result = hook(self, values)
             if inlined:
                 return result
-        if any(map(_has_variable, values)):
+        kind = kind_of(values) if out is None else None
+        known = None if kind is None else self._repeats.get(kind)
+        if known is not None:
+            served, result = known.value(values)
+            if served:
+                return result
+        if kind is None and any(map(_has_variable, values)):
             return record(self, values)
         call = self._prepare(values)
-        results = call.specialization.primal()(call.inputs, self._outs(call, out))
-        return call.specialization.output.unflatten(results)
+        made = call.specialization
+        kernel = made.primal()
+        results = kernel(call.inputs, self._outs(call, out))
+        if kind is not None and as_they_are(values, call.arguments.leaves):
+            self._remember(kind, Repeat(kernel, made, call.hidden(), made.output, len(made.kinds)))
+        return made.output.unflatten(results)
+
+    def _remember(self, kind: Hashable, repeat: Repeat) -> None:
+        if len(self._repeats) >= MOST:
+            self._repeats.clear()
+        self._repeats[kind] = repeat
 
     def _outs(self, call: _Call, out: Any) -> list[Any] | None:
         if out is None:
@@ -238,43 +261,58 @@ class Function:
         gradient comes back) or a tuple of them (a tuple comes back); by default every floating argument. A gradient has its
         argument's structure, shape and element type. SeedError if the seed does not fit.
         """
-        values = binding.bind(self.__name__, self.parameters, args, kwargs)
-        results, gradients, call = self._reverse(values, seed, seed_mode, wrt, True, out)
-        return call.specialization.output.unflatten(results), gradients
+        return self._reverse("vjp", binding.bind(self.__name__, self.parameters, args, kwargs), seed, seed_mode, wrt, out)
 
     def grad(
         self, *args: Any, seed: Any = None, seed_mode: str | None = None, wrt: Any = None, out: Any = None, **kwargs: Any
     ) -> Any:
         """The gradients alone; see :meth:`vjp`."""
         values = binding.bind(self.__name__, self.parameters, args, kwargs)
-        return self._reverse(values, seed, seed_mode, wrt, False, out)[1]
+        return self._reverse("grad", values, seed, seed_mode, wrt, out)[1]
 
     def value_and_grad(self, *args: Any, wrt: Any = None, out: Any = None, **kwargs: Any) -> Any:
         """(value, gradients) of a function with one scalar output, seeded with 1."""
         values = binding.bind(self.__name__, self.parameters, args, kwargs)
-        made = self._target(values, wrt)[0].specialization
+        return self._reverse("value_and_grad", values, None, None, wrt, out)
+
+    def _reverse(self, method: str, values: Sequence[Any], seed: Any, mode: str | None, wrt: Any, out: Any) -> tuple[Any, Any]:
+        """(value, gradients); the value is None for the method ``grad``."""
+        kind = None
+        if mode is None and out is None and (wrt is None or type(wrt) in (str, int, tuple)):
+            kind = kind_of(values) if seed is None else kind_of((*values, seed))
+        if kind is not None:
+            kind = (method, kind, wrt, seed is None)
+            known = self._repeats.get(kind)
+            served = None if known is None else known.reverse(values, seed)
+            if served is not None:
+                return served
+        binding.check_mode(mode)
+        call, places, rebuild = self._target(values, wrt)
+        made = call.specialization
+        if method == "value_and_grad":
+            self._require_scalar(made)
+        primal = method != "grad"
+        if mode == "expand":
+            kernel, seeds = self._expand(made, call.sizes, places, seed, primal)
+        else:
+            seeded, seeds = self._seeds(call, seed, mode)
+            kernel = made.vjp(places, seeded, primal)
+        count = len(made.kinds) if primal else 0
+        outs = None if out is None else [None] * count + rebuild.leaves(out)
+        found = kernel([*call.inputs, *seeds], outs)
+        if kind is not None and rebuild.plain and as_they_are(values, call.arguments.leaves):
+            as_given = len(seeds) == 1 and (seeds[0] is seed or (type(seed) is float and not np.shape(seeds[0])))
+            if seed is None or as_given:
+                hidden, own = call.hidden(), seeds if seed is None else None
+                self._remember(kind, Repeat(kernel, made, hidden, made.output, count, own, rebuild.single))
+        return made.output.unflatten(found[:count]) if primal else None, rebuild(found[count:])
+
+    def _require_scalar(self, made: Specialization) -> None:
         if made.ranks != (0,) or made.kinds[0] not in FLOATS:
             raise SeedError(
                 f"value_and_grad takes a function with one scalar output; {self.__name__} returns {made.output_text()}; "
                 "use vjp(..., seed=...) with the gradient of some loss with respect to each output"
             )
-        results, gradients, call = self._reverse(values, None, None, wrt, True, out)
-        return call.specialization.output.unflatten(results), gradients
-
-    def _reverse(
-        self, values: Sequence[Any], seed: Any, mode: str | None, wrt: Any, primal: bool, out: Any
-    ) -> tuple[list[Any], Any, _Call]:
-        binding.check_mode(mode)
-        call, places, rebuild = self._target(values, wrt)
-        if mode == "expand":
-            kernel, seeds = self._expand(call.specialization, call.sizes, places, seed, primal)
-        else:
-            seeded, seeds = self._seeds(call, seed, mode)
-            kernel = call.specialization.vjp(places, seeded, primal)
-        count = len(call.specialization.kinds) if primal else 0
-        outs = None if out is None else [None] * count + rebuild.leaves(out)
-        found = kernel([*call.inputs, *seeds], outs)
-        return found[:count], rebuild(found[count:]), call
 
     def _target(self, values: Sequence[Any], wrt: Any) -> tuple[_Call, tuple[Place, ...], _Gradients]:
         """The call, and what its gradients are taken with respect to."""
@@ -464,6 +502,7 @@ class _Gradients:
                 self.parts.append((call.arguments.key[item][0], list(spans[item])))
         self.places = tuple(places)
         self.floating = {i for i, kind in enumerate(kinds) if kind.is_float}
+        self.plain = all(structure is None or structure is LEAF for structure, _ in self.parts)
         others = [i for _, span in self.parts for i in span if i not in self.floating]
         self.zeros = {i: _zero(call.arguments.leaves[i]) for i in others}
 
