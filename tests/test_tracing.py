@@ -844,3 +844,15 @@ def test_the_named_values_of_a_trace() -> None:
     with pytest.raises(TraceError, match="the name 'q' is given twice"):
         trace(lambda x: pb.name("q", x) + pb.name("q", x * 2), V)
     assert pb.name("q", 3.0) == 3.0
+
+
+def test_a_string_chooses_and_each_choice_is_compiled() -> None:
+    @pb.compile
+    def f(x: Any, mode: str = "sin", options: Any = None) -> Any:
+        return np.sin(x) if mode == "sin" else np.cos(x) * len(options["name"])
+
+    assert f(2.0) == np.sin(2.0)
+    assert f(2.0, "cos", {"name": "ab"}) == 2 * np.cos(2.0)
+    assert f.grad(2.0, mode="cos", options={"name": "abc"}) == -3 * np.sin(2.0)
+    assert f.grad(2.0, seed=-2.0) == -2 * np.cos(2.0)
+    assert f.cache_info().specializations == 3

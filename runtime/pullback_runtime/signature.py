@@ -26,9 +26,9 @@ def is_static(length: int) -> bool:
 # -- trees ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Structure:
-    """How a value is put together from leaves. ``meta``: a dict's keys, or the class of a named tuple or dataclass."""
+    """How a value is put together from leaves. ``meta``: a dict's keys, the class of a named tuple or dataclass, a string."""
 
-    kind: str  # "leaf", "none", "tuple", "list", "dict", "namedtuple", "dataclass"
+    kind: str  # "leaf", "none", "text", "tuple", "list", "dict", "namedtuple", "dataclass"
     meta: Any = None
     children: tuple[Structure, ...] = ()
 
@@ -45,6 +45,8 @@ class Structure:
             return next(supply)
         if self.kind == "none":
             return None
+        if self.kind == "text":
+            return self.meta
         parts = [child._take(supply) for child in self.children]
         if self.kind == "dict":
             return dict(zip(self.meta, parts, strict=True))
@@ -76,8 +78,8 @@ class Structure:
         return 1 if self.kind == "leaf" else sum(child.size for child in self.children)
 
     def __str__(self) -> str:
-        if self.kind in ("leaf", "none"):
-            return {"leaf": "*", "none": "None"}[self.kind]
+        if self.kind in ("leaf", "none", "text"):
+            return {"leaf": "*", "none": "None", "text": repr(self.meta)}[self.kind]
         inner = [str(child) for child in self.children]
         if self.kind == "list":
             return f"[{', '.join(inner)}]"
@@ -105,6 +107,8 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
         return LEAF
     if tree is None:
         return NONE
+    if isinstance(tree, str):
+        return Structure("text", str(tree))
     if isinstance(tree, tuple):
         parts = tuple(_flatten(child, leaves) for child in tree)
         return Structure("namedtuple", kind, parts) if hasattr(tree, "_fields") else Structure("tuple", None, parts)
