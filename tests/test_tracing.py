@@ -558,8 +558,8 @@ def wrong_type(x: Any) -> Any:
     return x[np.array([0.5])]
 
 
-def returns_text(x: Any) -> Any:
-    return "text"
+def returns_object(x: Any) -> Any:
+    return object()
 
 
 def maximum_of_arrays(x: Any) -> Any:
@@ -643,8 +643,8 @@ def test_other_refusals() -> None:
     with pytest.raises(TraceError, match="the function changes global LOG, which belongs to the caller"):
         trace(appends, V)
     assert not LOG
-    with pytest.raises(TraceError, match="returns_text returns a str; arrays, numbers and containers of them"):
-        trace(returns_text, V)
+    with pytest.raises(TraceError, match="returns_object returns a object; arrays, numbers and containers of them"):
+        trace(returns_object, V)
     with pytest.raises(UnsupportedError, match="generator is a generator or a coroutine"):
         PythonFrontend(generator)
     with pytest.raises(UnsupportedError, match=r"takes \*xs; a compiled function has a fixed number of parameters"):

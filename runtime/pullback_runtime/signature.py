@@ -97,7 +97,10 @@ NONE = Structure("none")
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """The leaves of a value, in order, and its structure."""
     leaves: list[Any] = []
-    return leaves, _flatten(tree, leaves)
+    try:
+        return leaves, _flatten(tree, leaves)
+    except RecursionError:
+        raise TypeError(f"a {type(tree).__name__} is nested too deeply, or contains itself; pass a flatter container") from None
 
 
 def _flatten(tree: Any, leaves: list[Any]) -> Structure:
@@ -117,10 +120,14 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
     if isinstance(tree, dict):
         return Structure("dict", tuple(tree), tuple(_flatten(child, leaves) for child in tree.values()))
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type) and not getattr(kind, "pullback_leaf", False):
-        fields = (getattr(tree, field.name) for field in dataclasses.fields(tree))
-        return Structure("dataclass", kind, tuple(_flatten(child, leaves) for child in fields))
+        return Structure("dataclass", kind, tuple(_flatten(child, leaves) for child in fields_of(tree)))
     leaves.append(tree)
     return LEAF
+
+
+def fields_of(tree: Any) -> list[Any]:
+    """The values of a dataclass's fields, in order."""
+    return [getattr(tree, field.name) for field in dataclasses.fields(tree)]
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
