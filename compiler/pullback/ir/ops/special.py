@@ -56,6 +56,10 @@ GAMMALN = Elementwise(  # log |gamma(x)|
     lower=Libm("lgamma"),
     domain=(Interval(0.3, 9),),
     singular=True,
+    edges=(
+        Edge(at=(0.0,), value=inf, partials=(-inf,), why="one-sided slope"),
+        Edge(at=(-1.0,), value=inf, partials=(nan,), why="the slopes of the two sides differ"),
+    ),
 )
 GAMMA = Elementwise(
     name="gamma",
@@ -119,7 +123,7 @@ def _polygamma_positive(m: Any, x: Any, order: int) -> Any:
 
 
 def _pole(m: Any, x: Any, order: int) -> Any:
-    """The value at 0, -1, ...: infinite where both sides agree, and at 0, whose sign tells the side; as SciPy's is or would be."""
+    """The value at 0, -1, ...: infinite where both sides agree and at 0, whose sign tells the side; as in SciPy."""
     return inf if order % 2 else m.select(m.eq(x, 0.0), m.copysign(m.like(x, inf), -x), nan)
 
 
@@ -162,6 +166,7 @@ POLYGAMMA_N = Elementwise(  # attrs: order; 0 is digamma
     domain=(Interval(0.3, 9),),
     singular=True,
     samples=tuple((("f64[3]",), {"order": n}) for n in range(4)),
+    edges=(Edge(at=(0.0,), value=-inf, partials=(inf,), why="one-sided slope", attrs={"order": 0}),),
 )
 
 # Note [Sinc]
