@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback_runtime.errors import DTypeError, PullbackError, SeedError, ShapeError
-from pullback_runtime.signature import FLOATS, LEAF, NUMPY, Leaf, Structure, canonical, flatten, shape_key
+from pullback_runtime.signature import FLOATS, LEAF, NUMPY, Leaf, Structure, canonical, fields_of, flatten, shape_key
 
 RESERVED = ("seed", "seeds", "seed_mode", "wrt", "out", "tangents", "vector", "axes")
 REQUIRED = object()
@@ -200,7 +200,7 @@ def _match(name: str, output: Structure, seed: Any, path: str, found: list[Any])
         for k, (child, part) in enumerate(zip(output.children, seed, strict=True)):
             _match(name, child, part, f"{path}[{k}]", found)
     elif output.kind == "dataclass" and isinstance(seed, output.meta):
-        for k, (child, part) in enumerate(zip(output.children, vars(seed).values(), strict=True)):
+        for k, (child, part) in enumerate(zip(output.children, fields_of(seed), strict=True)):
             _match(name, child, part, f"{path}[{k}]", found)
     else:
         raise SeedError(f"{path}: the output of {name} has the structure {output}, got a seed of {type(seed).__name__}")
@@ -285,7 +285,7 @@ def match_out(name: str, structure: Structure, out: Any) -> list[Any]:
     elif structure.kind == "dict" and isinstance(out, Mapping) and set(out) <= set(structure.meta):
         parts = [out.get(key) for key in structure.meta]
     elif structure.kind == "dataclass" and isinstance(out, structure.meta):
-        parts = list(vars(out).values())
+        parts = fields_of(out)
     else:
         return matching_leaves(f"{name}: out", structure, out)
     return [array for child, part in zip(structure.children, parts, strict=True) for array in match_out(name, child, part)]

@@ -520,7 +520,10 @@ class _Gradients:
     def leaves(self, out: Any) -> list[Any]:
         """The arrays of ``out=`` in the order of the kernel's results."""
         found: list[Any] = []
-        for (structure, span), part in zip(self.parts, (out,) if self.single else out, strict=True):
+        parts = (out,) if self.single else out
+        if not isinstance(parts, (tuple, list)) or len(parts) != len(self.parts):
+            raise TypeError(f"out: a tuple of {len(self.parts)} expected, an array (or None) for each gradient")
+        for (structure, span), part in zip(self.parts, parts, strict=True):
             if structure is None:
                 found.append(part)
             else:
