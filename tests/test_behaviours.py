@@ -141,10 +141,9 @@ def test_z24_reasons_for_compiling():
 
 def test_z25_long_unrolled_loop():
     f, args = case("Z25")
-    start = time.perf_counter()
+    start = time.process_time()
     f.vjp(*args, seed=-1.0)
-    elapsed = time.perf_counter() - start
-    assert elapsed < 20  # under 2 s on an idle machine
+    assert time.process_time() - start < 10  # about 2 s, with the verifier after every pass
     s, slope = args[0], 1.0
     for i in range(2000):
         slope *= np.cos(s)

@@ -99,11 +99,11 @@ def test_captured_arrays():
 
 def test_large_functions_by_differences():
     random = np.random.default_rng(4)
-    start = time.perf_counter()
+    start = time.process_time()
     report = pb.check(lambda X, w: np.sum(np.tanh(X @ w) ** 2), random.normal(size=(3000, 20)), random.normal(size=20))
     assert report.ok, report.text
     assert report.reference == "central differences in float64"
-    assert time.perf_counter() - start < 20  # about one second on an idle machine
+    assert time.process_time() - start < 15  # about two seconds
 
 
 def power(x, y):

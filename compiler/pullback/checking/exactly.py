@@ -54,6 +54,8 @@ class Exactly:
         self.base = machine
         self._adjoint: list[np.ndarray[Any, Any]] | None = None
         self._adjoint_failed = False
+        self._reverse_func: Func | None = None
+        self._reverse_machine: Precise | None = None
         self._decisions: list[Decision] = []
 
     # -- evaluation -------------------------------------------------------------------------------------------------------
@@ -191,7 +193,7 @@ class Exactly:
         return [to_float(r) for r in machine.call(reverse, lifted)]
 
     def _reverse(self) -> Func:
-        if not hasattr(self, "_reverse_func"):
+        if self._reverse_func is None:
             self._reverse_func = differentiate(self.func, [self.func.params[k] for k in self.wrt], primal=False)
         return self._reverse_func
 
@@ -213,7 +215,7 @@ class Exactly:
 
     def loss(self) -> tuple[str, str]:
         """(line, operation) where float64 loses most digits on the way to the gradient."""
-        if self._adjoint is None:
+        if self._adjoint is None or self._reverse_machine is None:
             return "", ""
         reverse, exact, plain = self._reverse(), self._reverse_machine.values, self._plain()
         worst, line, operation = 100.0, "", ""  # two digits are nothing to speak of
