@@ -112,6 +112,39 @@ def test_results_are_new_at_every_call():
     assert not np.shares_memory(a, b)
 
 
+def test_containers_are_part_of_what_is_alike():
+    f = pb.compile(lambda p: p["a"] * p["b"] if isinstance(p, dict) else p[0] - p[1])
+    for _ in range(2):
+        assert f.vjp({"a": 3.0, "b": 2.0}, seed=-1.0) == (6.0, {"a": -2.0, "b": -3.0})
+        assert f.vjp({"b": 2.0, "a": 5.0}, seed=-1.0) == (10.0, {"b": -5.0, "a": -2.0})
+        assert f.vjp((3.0, 2.0), seed=2.0) == (1.0, (2.0, -2.0))
+        assert f.vjp([3.0, 2.0], seed=2.0) == (1.0, [2.0, -2.0])
+        assert f.grad({"a": 2 * X, "b": 3}, seed=X)["b"] == 0
+        with pytest.raises(KeyError):
+            f({"a": 3.0, "c": 2.0})
+
+
+def test_integers_within_a_container_are_not_shared():
+    f = pb.compile(lambda p: np.sum(p["x"][p["i"]]))
+    p = {"x": X, "i": np.array([1, 1, 2])}
+    first, second = f.grad(p), f.grad(p)
+    first["i"][:] = 7
+    assert second["i"].tolist() == f.grad(p)["i"].tolist() == [0, 0, 0]
+
+
+def test_structured_seeds_in_another_order():
+    f = pb.compile(lambda x: {"a": 2 * x, "b": x * x})
+    for k in (1.0, -3.0):
+        for _ in range(2):
+            np.testing.assert_allclose(f.grad(X, seed={"a": k * X, "b": 1 + X}), 2 * k * X + 2 * X * (1 + X), rtol=1e-14)
+            np.testing.assert_allclose(f.grad(X, seed={"b": 1 + X, "a": k * X}), 2 * k * X + 2 * X * (1 + X), rtol=1e-14)
+            np.testing.assert_allclose(f.grad(X, seed={"b": k * X}), 2 * k * X * X, rtol=1e-14)
+            np.testing.assert_allclose(f.grad(X, seed={"b": None, "a": X}), 2 * X, rtol=1e-14)
+    g = pb.compile(lambda x: {"a": 2 * x, "b": x * x})
+    for a, b in ((1.0, 1.0), (-2.0, 5.0)):
+        assert g.grad(3.0, seed={"b": b, "a": a}) == 2 * a + 6 * b
+
+
 def test_calls_within_a_trace_are_not_short():
     inner = pb.compile(lambda x: np.float64(2.0) * x)
     inner(3.0)

@@ -17,7 +17,7 @@ from pullback.passes.adjoint import adjoint
 from pullback.passes.pipeline import checked, differentiate, optimize, push_forward
 from pullback.passes.rewrite import with_results
 from pullback.passes.split import split
-from pullback_runtime.function import Place
+from pullback_runtime.gradients import Place
 from pullback_runtime.kernel import Kernel
 from pullback_runtime.signature import LEAF
 

@@ -21,12 +21,12 @@ import numpy as np
 from pullback_runtime import binding
 from pullback_runtime.binding import Arguments, Parameter
 from pullback_runtime.errors import DTypeError, PullbackError, SeedError
+from pullback_runtime.gradients import Gradients, Place, copied
 from pullback_runtime.kernel import Kernel
 from pullback_runtime.repeat import MOST, Repeat, as_they_are, kind_of
-from pullback_runtime.signature import FLOATS, LEAF, Structure, flatten
+from pullback_runtime.signature import FLOATS, Structure, flatten
 from pullback_runtime.variable import Variable, record
 
-Place = int | str  # a leaf's position, or the name of an intermediate value
 STAGES = ("primal", "adjoint", "loops", "llvm", "optimized", "asm")
 KEPT = 512  # specializations of one Function; of more the oldest are dropped
 
@@ -132,10 +132,11 @@ class Function:
             inlined, result = hook(self, values)
             if inlined:
                 return result
-        kind = kind_of(values) if out is None else None
+        leaves: list[Any] = []
+        kind = kind_of(values, leaves) if out is None else None
         known = None if kind is None else self._repeats.get(kind)
         if known is not None:
-            served, result = known.value(values)
+            served, result = known.value(leaves)
             if served:
                 return result
         if kind is None and any(map(_has_variable, values)):
@@ -144,7 +145,7 @@ class Function:
         made = call.specialization
         kernel = made.primal()
         results = kernel(call.inputs, self._outs(call, out))
-        if kind is not None and as_they_are(values, call.arguments.leaves):
+        if kind is not None and as_they_are(leaves, call.arguments.leaves):
             self._remember(kind, Repeat(kernel, made, call.hidden(), made.output, len(made.kinds)))
         return made.output.unflatten(results)
 
@@ -277,13 +278,15 @@ class Function:
 
     def _reverse(self, method: str, values: Sequence[Any], seed: Any, mode: str | None, wrt: Any, out: Any) -> tuple[Any, Any]:
         """(value, gradients); the value is None for the method ``grad``."""
-        kind = None
+        kind: Hashable = None
+        leaves: list[Any] = []
+        given: list[Any] = []  # the leaves of the seed
         if mode is None and out is None and (wrt is None or type(wrt) in (str, int, tuple)):
-            kind = kind_of(values) if seed is None else kind_of((*values, seed))
+            kind, of_seed = kind_of(values, leaves), kind_of((seed,), given)
+            kind = None if kind is None or of_seed is None else (method, kind, wrt, of_seed)
         if kind is not None:
-            kind = (method, kind, wrt, seed is None)
             known = self._repeats.get(kind)
-            served = None if known is None else known.reverse(values, seed)
+            served = None if known is None else known.reverse(leaves, given)
             if served is not None:
                 return served
         binding.check_mode(mode)
@@ -300,11 +303,11 @@ class Function:
         count = len(made.kinds) if primal else 0
         outs = None if out is None else [None] * count + rebuild.leaves(out)
         found = kernel([*call.inputs, *seeds], outs)
-        if kind is not None and rebuild.plain and as_they_are(values, call.arguments.leaves):
-            as_given = len(seeds) == 1 and (seeds[0] is seed or (type(seed) is float and not np.shape(seeds[0])))
-            if seed is None or as_given:
-                hidden, own = call.hidden(), seeds if seed is None else None
-                self._remember(kind, Repeat(kernel, made, hidden, made.output, count, own, rebuild.single))
+        if kind is not None and as_they_are(leaves, call.arguments.leaves):
+            number = type(seed) is float and len(seeds) == 1 and not np.shape(seeds[0])
+            if seed is None or number or as_they_are(given, seeds):
+                own = seeds if seed is None else None
+                self._remember(kind, Repeat(kernel, made, call.hidden(), made.output, count, own, rebuild))
         return made.output.unflatten(found[:count]) if primal else None, rebuild(found[count:])
 
     def _require_scalar(self, made: Specialization) -> None:
@@ -314,7 +317,7 @@ class Function:
                 "use vjp(..., seed=...) with the gradient of some loss with respect to each output"
             )
 
-    def _target(self, values: Sequence[Any], wrt: Any) -> tuple[_Call, tuple[Place, ...], _Gradients]:
+    def _target(self, values: Sequence[Any], wrt: Any) -> tuple[_Call, tuple[Place, ...], Gradients]:
         """The call, and what its gradients are taken with respect to."""
         floats: frozenset[int] = frozenset()
         chosen: list[Place] | None = None
@@ -336,7 +339,7 @@ class Function:
             elif not any(kinds[i].is_float for i in spans[item]):
                 kind = str(kinds[spans[item][0]]) if len(spans[item]) else "empty"
                 raise binding.no_gradient(self.__name__, self.parameters[item].name, kind)
-        gradients = _Gradients(call, chosen, single)
+        gradients = Gradients(call.arguments, chosen, single)
         return call, gradients.places, gradients
 
     def _seeds(self, call: _Call, seed: Any, mode: str | None) -> tuple[tuple[Place, ...], list[Any]]:
@@ -411,12 +414,12 @@ class Function:
         made, sizes = call.specialization, call.sizes
         seeded: tuple[Place, ...] = tuple(k for k, kind in enumerate(made.kinds) if kind in FLOATS)
         forward, reverse, kept = made.split(places, seeded)
-        inputs = list(map(_copied, call.inputs)) if whole else []
+        inputs = list(map(copied, call.inputs)) if whole else []
         found = forward(call.inputs)
         count = len(made.kinds)
         shapes = [np.shape(r) for r in found[:count]]
         sources = inputs if whole else call.inputs
-        held = [_copied(sources[k]) if copy and not whole else sources[k] for k in kept] + found[count:]
+        held = [copied(sources[k]) if copy and not whole else sources[k] for k in kept] + found[count:]
         del call, sources  # the caller's arrays are not kept alive
 
         def pull(seed: Any = None, seed_mode: str | None = None) -> Any:
@@ -483,62 +486,6 @@ def _served(arguments: Arguments, candidates: Sequence[Specialization]) -> _Call
         if bound is not None:
             return _Call(arguments, specialization, bound[0], [*arguments.leaves, *bound[1]])
     return None
-
-
-class _Gradients:
-    """Rebuilds gradients from a kernel's results: for each thing chosen, in its argument's structure."""
-
-    def __init__(self, call: _Call, chosen: Sequence[Place], single: bool):
-        self.single = single
-        self.parts: list[tuple[Structure | None, list[int]]] = []
-        places: list[Place] = []
-        kinds, spans = call.arguments.kinds(), call.arguments.spans()
-        for item in chosen:
-            if isinstance(item, str):
-                places.append(item)
-                self.parts.append((None, []))
-            else:
-                places.extend(i for i in spans[item] if kinds[i].is_float)
-                self.parts.append((call.arguments.key[item][0], list(spans[item])))
-        self.places = tuple(places)
-        self.floating = {i for i, kind in enumerate(kinds) if kind.is_float}
-        self.plain = all(structure is None or structure is LEAF for structure, _ in self.parts)
-        others = [i for _, span in self.parts for i in span if i not in self.floating]
-        self.zeros = {i: _zero(call.arguments.leaves[i]) for i in others}
-
-    def __call__(self, found: Sequence[Any]) -> Any:
-        supply = iter(found)
-        made = []
-        for structure, span in self.parts:
-            if structure is None:
-                made.append(next(supply))
-            else:
-                leaves = [next(supply) if i in self.floating else _copied(self.zeros[i]) for i in span]
-                made.append(structure.unflatten(leaves))
-        return made[0] if self.single else tuple(made)
-
-    def leaves(self, out: Any) -> list[Any]:
-        """The arrays of ``out=`` in the order of the kernel's results."""
-        found: list[Any] = []
-        parts = (out,) if self.single else out
-        if not isinstance(parts, (tuple, list)) or len(parts) != len(self.parts):
-            raise TypeError(f"out: a tuple of {len(self.parts)} expected, an array (or None) for each gradient")
-        for (structure, span), part in zip(self.parts, parts, strict=True):
-            if structure is None:
-                found.append(part)
-            else:
-                arrays = binding.match_out("gradient", structure, part)
-                found.extend(array for array, i in zip(arrays, span, strict=True) if i in self.floating)
-        return found
-
-
-def _zero(leaf: Any) -> Any:
-    """The gradient of an integer within a container."""
-    return np.zeros_like(leaf)[()] if isinstance(leaf, (np.ndarray, np.generic)) else 0
-
-
-def _copied(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _has_variable(value: Any) -> bool:
