@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.errors import ShapeError
+from pullback.errors import ExpressionError, ShapeError
 from pullback.frontends.array import Array
 from pullback.frontends.expression_eval import Evaluator, Scope
 from pullback.frontends.expression_names import CONSTANTS, ELEMENT_TYPES, MODULES
@@ -24,7 +24,7 @@ from pullback.ir.core import UNKNOWN
 from pullback.ir.dims import Dim, Size, replace, symbols
 from pullback.ir.types import Type, f64
 from pullback_runtime.binding import REQUIRED, Parameter
-from pullback_runtime.signature import flatten
+from pullback_runtime.signature import Structure, flatten
 
 INLINE = "<expression>"
 
@@ -53,6 +53,8 @@ class ExpressionFrontend:
             evaluator = Evaluator(self.program, trace, self._sizes(trace, inputs))
             output = evaluator.run(self.program.body, scope)
             leaves, structure = flatten(output)
+            if _has_text(structure):
+                raise self._no_output(evaluator)
             arrays = [self._output(evaluator, leaf) for leaf in leaves]
             results = [array.value for array in arrays]
             trace.names = [(name, array.value) for name, array in evaluator.named.items()]
@@ -78,9 +80,11 @@ class ExpressionFrontend:
 
     def _output(self, evaluator: Evaluator, leaf: Any) -> Array:
         if not isinstance(leaf, (Array, Length, bool, int, float, np.generic)):
-            last = self.program.body[-1]
-            raise evaluator.source.error(last, "an output is a number or an array", "or a tuple or dict of such")
+            raise self._no_output(evaluator)
         return wrap(leaf, "the output")
+
+    def _no_output(self, evaluator: Evaluator) -> ExpressionError:
+        return evaluator.source.error(self.program.body[-1], "an output is a number or an array", "or a tuple or dict of such")
 
     @staticmethod
     def load(path: str | Path) -> ExpressionFrontend:
@@ -132,3 +136,7 @@ def _free(tree: ast.expr, given: Mapping[str, Any]) -> list[ast.Name]:
 
 def _identifier(text: str) -> str:
     return re.sub(r"\W", "_", text) or "expression"
+
+
+def _has_text(structure: Structure) -> bool:
+    return structure.kind == "text" or any(map(_has_text, structure.children))
