@@ -68,8 +68,8 @@ LOG = Elementwise(
 
 
 def _where_defined(m: Any, x: Any, slope: Any) -> Any:
-    """The slope where ``x >= 0`` or NaN; NaN below, where the function has no value."""
-    return m.select(m.lt(x, 0), m.like(x, nan), slope)
+    """The slope where ``x >= 0`` or NaN; NaN below, where the function has no value. As a factor, which derivatives keep."""
+    return slope * m.select(m.lt(x, 0), m.like(x, nan), m.like(x, 1))
 
 
 LOG2 = Elementwise(
