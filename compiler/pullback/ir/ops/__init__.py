@@ -3,10 +3,20 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pullback.ir.ops import contract, control, elementwise, index, reduce, shape, special, transcendental
+from pullback.ir.ops import choice, contract, control, elementwise, index, reduce, shape, special, transcendental
 from pullback.ir.ops.base import Op
 
-_FAMILIES = (elementwise.OPS, transcendental.OPS, special.OPS, reduce.OPS, shape.OPS, index.OPS, contract.OPS, control.OPS)
+_FAMILIES = (
+    elementwise.OPS,
+    choice.OPS,
+    transcendental.OPS,
+    special.OPS,
+    reduce.OPS,
+    shape.OPS,
+    index.OPS,
+    contract.OPS,
+    control.OPS,
+)
 OPS: Mapping[str, Op] = MappingProxyType({name: op for family in _FAMILIES for name, op in family.items()})
 assert len(OPS) == sum(map(len, _FAMILIES)), "two families define one op"
 
