@@ -1,16 +1,12 @@
 """From a Program to LLVM text: one function per loop nest, straight-line code in chunks, and the kernel that calls them.
 
-Note [Pieces]
-The program's statements are cut into pieces: a nest, a routine, or a run of scalar statements of bounded length (a single
-function with 1e5 instructions takes minutes to compile, chunks of 500 less than a second). Each piece is a function.
-Scalars that one piece makes and another needs go through the *frame*, an array of 8-byte slots; the buffers of a nest are
-its parameters, marked ``noalias``, which they are: see ``loops/buffers.py``.
+See Note [Pieces] in ``pieces.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +15,7 @@ from pullback.ir.ops.base import Intrinsic, Libm, Machine, Op
 from pullback.ir.types import DType
 from pullback.llvm.functions import TYPES, FunctionText, literal
 from pullback.llvm.mathlib import MathCalls
+from pullback.llvm.pieces import CHUNK, Piece, Result, buffers, made, operands, pieces
 from pullback.llvm.routines import Routines
 from pullback.loops.nest import (
     Accumulator,
@@ -33,32 +30,11 @@ from pullback.loops.nest import (
     statements,
 )
 
-CHUNK = 500  # scalar statements per function
 BLOCK = 1024  # elements that a sum adds up before it moves on to the next compensated block
 ALIGN = 64  # bytes, of regions of the workspace
 STACK_SLOTS = 4096  # a longer frame lives in the workspace
 
 MEMORY: Mapping[str, str] = {"f64": "double", "f32": "float", "i64": "i64", "bool": "i8"}
-
-
-@dataclass(slots=True)
-class Piece:
-    """``kind``: "scalars" and "nest" become functions; "call" is a routine, "clear" and "move" are memset and memcpy."""
-
-    kind: str
-    body: list[Any]
-    name: str = ""
-    fails: bool = False
-    needs: dict[Node, None] = field(default_factory=dict)  # scalars from other pieces
-    buffers: dict[Buffer, None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The store of a scalar result, an addition of the emitter to the statements."""
-
-    number: int
-    value: Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +65,7 @@ class _Emitter:
         self.symbols = {name: k for k, name in enumerate((*program.symbols, *program.defined))}
         self.slots: dict[Node, int] = {}
         self.table: dict[Buffer, int] = {}  # buffers that chunks use, in the table of pointers
-        self.pieces = _pieces(program)
+        self.pieces = pieces(program)
         self.functions: list[str] = []
         self.chunk_functions: list[str] = []
         self.math = MathCalls(features)
@@ -132,11 +108,11 @@ class _Emitter:
                     piece.fails = True
         for piece in self.pieces:
             for statement in statements(piece.body):
-                for node in _operands(statement):
+                for node in operands(statement):
                     if node.scope is None and node.kind not in ("const", "size") and made[node] is not piece:
                         piece.needs[node] = None
                         self.slots.setdefault(node, len(self.slots))
-                for buffer in _buffers(statement):
+                for buffer in buffers(statement):
                     piece.buffers[buffer] = None
                     if piece.kind == "scalars":
                         self.table.setdefault(buffer, len(self.table))
@@ -156,7 +132,7 @@ class _Emitter:
         )
         body = _Body(self, function, pointers, self.chunk_math if apart else self.math)
         body.statements(piece.body)
-        for node in _made(piece.body):
+        for node in made(piece.body):
             if node in self.slots:
                 body.keep(node, self.slots[node])
         function.line("ret i32 0" if piece.fails else "ret void")
@@ -533,82 +509,6 @@ class _Body:
             exact = f.let(f"fadd {kind} {found[k]}, {error}")
             found[k] = f.let(f"select i1 {fine}, {kind} {exact}, {kind} {found[k]}")
         return found[:count]
-
-
-# -- cutting the program --------------------------------------------------------------------------------------------
-def _pieces(program: Program) -> list[Piece]:
-    pieces: list[Piece] = []
-
-    def straight(statement: Any) -> None:
-        if not pieces or pieces[-1].kind != "scalars" or len(pieces[-1].body) >= CHUNK:
-            pieces.append(Piece("scalars", []))
-        pieces[-1].body.append(statement)
-
-    for statement in program.body:
-        if isinstance(statement, Loop):
-            pieces.append(Piece(_nest_kind(statement), [statement]))
-        elif isinstance(statement, Call):
-            pieces.append(Piece("call", [statement]))
-        else:
-            straight(statement)
-            if isinstance(statement, Define):  # what follows has to read the size anew
-                pieces.append(Piece("scalars", []))
-    for k, result in enumerate(program.results):
-        if isinstance(result, Node):
-            straight(Result(k, result))
-    if not pieces:
-        pieces.append(Piece("scalars", []))
-    return pieces
-
-
-def _nest_kind(loop: Loop) -> str:
-    """ "clear" for a loop that only stores zeros, "move" for one that only copies; such a loop takes 10 ms to compile."""
-    if not loop.body:
-        return "nest"  # it only counts its trips: a sum of what does not change
-    *before, store = loop.body
-    if not isinstance(store, Store) or store.combine is not None or store.position is not loop.index or loop.accumulators:
-        return "nest"
-    value = store.value
-    if not before and value.kind == "const" and not np.asarray(value.data).tobytes().strip(b"\0"):
-        return "clear"
-    if before == [value] and value.kind == "load" and value.args[0] is loop.index and value.data is not store.buffer:
-        return "move"
-    return "nest"
-
-
-def _operands(statement: Any) -> list[Node]:
-    match statement:
-        case Node(args=args):
-            return list(args)
-        case Store(position=position, value=value):
-            return [position, value]
-        case Fail(ok=ok, values=values):
-            return [ok, *values]
-        case Define(value=value) | Result(value=value):
-            return [value]
-        case Loop(accumulators=accumulators):
-            return [n for a in accumulators for n in (a.start, a.value) if n is not None]
-    return []
-
-
-def _buffers(statement: Any) -> list[Buffer]:
-    match statement:
-        case Node(kind="load", data=buffer) | Store(buffer=buffer):
-            return [buffer]
-        case Call(out=out, args=args):
-            return [out, *(a.buffer for a in args)]
-    return []
-
-
-def _made(body: list[Any]) -> list[Node]:
-    """Scalars of the whole program that these statements make."""
-    found: list[Node] = []
-    for statement in body:
-        if isinstance(statement, Node):
-            found.append(statement)
-        elif isinstance(statement, Loop):
-            found.extend(a.total for a in statement.accumulators)
-    return found
 
 
 def _pointers(count: int) -> str:
