@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import random
@@ -856,3 +857,50 @@ def test_a_string_chooses_and_each_choice_is_compiled() -> None:
     assert f.grad(2.0, mode="cos", options={"name": "abc"}) == -3 * np.sin(2.0)
     assert f.grad(2.0, seed=-2.0) == -2 * np.cos(2.0)
     assert f.cache_info().specializations == 3
+
+
+def _catches(x: Any) -> Any:
+    try:
+        if x[0] > 0:
+            return x
+    except Exception:
+        return x * 100
+    return -x
+
+
+def _suppresses(x: Any) -> Any:
+    with contextlib.suppress(Exception):
+        return np.linalg.eigvals(x)
+    return -x
+
+
+def _expects_an_index_error(x: Any) -> Any:
+    try:
+        return x[10]
+    except IndexError:
+        return x[0]
+
+
+def test_a_refusal_cannot_be_caught() -> None:
+    """A handler is for what NumPy raises; what cannot be traced must not choose the branch that is compiled."""
+    with pytest.raises(TraceError):
+        pb.compile(_catches)(V)
+    with pytest.raises(UnsupportedError, match=r"numpy\.linalg\.eigvals"):
+        pb.compile(_suppresses)(M)
+    assert pb.compile(_expects_an_index_error)(V) == V[0]
+
+
+def test_integers_beside_integer_arrays_stay_integers() -> None:
+    add = pb.compile(lambda a, b: a + b)
+    large = np.array([2**53 + 1])
+    assert add(large, 1).tolist() == (large + 1).tolist()
+    assert add(3, 4) == 7.0
+    assert isinstance(add(3, 4), float)
+
+
+def test_inserting_and_appending_take_numpys_types() -> None:
+    single = np.ones(2, np.float32)
+    assert pb.compile(lambda x: np.append(x, 1e8))(single).dtype == np.float64
+    assert pb.compile(lambda x: np.insert(x, 1, 5.7))(np.array([1, 2])).tolist() == [1, 5, 2]
+    with pytest.raises(IndexError, match="index 7 is out of bounds for axis 0 with size 3"):
+        pb.compile(lambda x: np.insert(x, 7, 5.0))(np.ones(3))

@@ -93,13 +93,14 @@ class Arguments:
 
 
 def arguments(parameters: Sequence[Parameter], values: Sequence[Any], floats: frozenset[int], symbolic: bool) -> Arguments:
-    """Canonical leaves and key. Python integers are float64 in the parameters ``floats``, or if no argument is floating."""
-    trees, found, any_float = [], [], False
+    """Canonical leaves and key. Python integers are float64 in the parameters ``floats``, or if all arguments are Python
+    integers; beside an array of integers they stay what they are, as in NumPy."""
+    trees, found, any_strong = [], [], False
     for parameter, value in zip(parameters, values, strict=True):
         leaves, structure = flatten(value)
         paths = structure.paths(parameter.name) if structure is not LEAF else [parameter.name]
         made = [canonical(leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
-        any_float = any_float or (not parameter.seed and any(dtype in FLOATS for _, dtype, _ in made))
+        any_strong = any_strong or (not parameter.seed and any(dtype in FLOATS or not weak for _, dtype, weak in made))
         trees.append(structure)
         found.append(made)
     canon: list[Any] = []
@@ -112,7 +113,7 @@ def arguments(parameters: Sequence[Parameter], values: Sequence[Any], floats: fr
         for (value, dtype, weak), spec in zip(made, declared, strict=True):
             if spec is not None:
                 value, dtype, weak = _as_declared(parameter.name, value, dtype, spec), spec.dtype.name, False
-            elif dtype == "i64" and weak and (k in floats or parameter.seed or not any_float):
+            elif dtype == "i64" and weak and (k in floats or parameter.seed or not any_strong):
                 value, dtype = float(value), "f64"
             canon.append(value)
             shape = shape_key(np.shape(value), symbolic or spec is not None)

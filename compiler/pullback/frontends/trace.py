@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import pullback_runtime
-from pullback.errors import DTypeError, PullbackError, ShapeError, TraceError
+from pullback.errors import DTypeError, PullbackError, ShapeError, TraceError, UnsupportedError
 from pullback.frontends.traced import Guard, Hidden, SizeGuard, Traced
 from pullback.ir import dims
 from pullback.ir.core import UNKNOWN, Builder, Func, Instr, Loc, Value
@@ -104,6 +104,7 @@ class Trace:
         self.equations: dict[str, Size] = {}
         self.masks: dict[Value, Value] = {}
         self.finished = False
+        self.refusal: PullbackError | None = None  # the first thing that could not be traced
 
     def __enter__(self) -> Trace:
         if not hasattr(_STATE, "stack"):
@@ -125,7 +126,10 @@ class Trace:
         return self.builder
 
     def error(self, kind: type[PullbackError], message: str, remedy: str = "") -> PullbackError:
-        return kind(located(message, self.where(), remedy))
+        made = kind(located(message, self.where(), remedy))
+        if self.refusal is None and issubclass(kind, (TraceError, UnsupportedError)):
+            self.refusal = made
+        return made
 
     # -- inputs -----------------------------------------------------------------------------------------------------
     def parameter(self, name: str, type: Type, hint: tuple[int, ...] | None = None, declared: bool = False) -> Value:
@@ -358,7 +362,12 @@ class Trace:
 
     # -- the end ----------------------------------------------------------------------------------------------------
     def finish(self, results: Sequence[Value], output: Structure, weak: Sequence[bool] = ()) -> Traced:
-        """Close the function. Captured arrays that nothing reads are dropped."""
+        """Close the function. Captured arrays that nothing reads are dropped.
+
+        What could not be traced is raised again if the function caught it: its handler is for what NumPy raises.
+        """
+        if self.refusal is not None:
+            raise self.refusal
         self.builder.loc = UNKNOWN
         used = {arg for instr in self.builder.body for arg in instr.args} | set(results)
         kept = [(hidden, value) for hidden, value in self.hidden.values() if value in used]

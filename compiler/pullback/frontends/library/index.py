@@ -109,7 +109,11 @@ def insert(arr: Any, obj: int, values: Any, axis: Any = None) -> Array:
     if not isinstance(obj, (int, np.integer)):
         raise array.context.error(UnsupportedError, "np.insert takes one integer place here", "use np.concatenate")
     before = (slice(None),) * k
-    place = wrap(values)
+    place = astype(wrap(values), array.dtype)
+    length = array.symbolic_shape[k]
+    if not array.context.decide(abs(obj), "<=", length):
+        size = array.context.hint(length)
+        raise IndexError(f"index {obj} is out of bounds for axis {k} with size {size}")
     shape = tuple(1 if j == k else n for j, n in enumerate(array.symbolic_shape))
     part = Array(array.context, spread(array.context, place.value, shape)) if place.ndim < array.ndim else place
     head, tail = (*before, slice(None, obj)), (*before, slice(obj, None))

@@ -327,7 +327,10 @@ def column_stack(tup: Any) -> Array:
 
 
 def append(arr: Any, values: Any, axis: Any = None) -> Array:
-    return concatenate([arr, values], axis)
+    added = wrap(values)
+    if added.weak:  # NumPy makes an array of a number first, whose type then counts
+        added = Array(added.context, added.value)
+    return concatenate([arr, added], axis)
 
 
 def block(arrays: Any) -> Array:
