@@ -86,7 +86,8 @@ def _slope(array: Array, axis: int, step: Any, edge_order: int) -> Array:
         raise array.context.error(
             UnsupportedError, "np.gradient with coordinates and edge_order=2 is not supported", "use edge_order=1"
         )
-    return moveaxis(concatenate([first, inner, last], -1), -1, axis)
+    joined = moveaxis(concatenate([first, inner, last], -1), -1, axis)
+    return Array(joined.context, cast(joined, array.dtype_))  # whatever the type of the steps
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:

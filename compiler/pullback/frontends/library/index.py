@@ -276,7 +276,7 @@ def quantile(
     n = rows.shape[-1]
     place = wrap(q) * wrap(n - 1)
     below = place // 1
-    fraction = place - below
+    fraction = astype(place - below, float_dtype([array]).numpy)
     low = astype(below, int)
     high = elementwise("minimum", low + 1, wrap(n - 1))
     first, second = take(rows, low, -1), take(rows, high, -1)
