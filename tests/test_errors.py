@@ -296,10 +296,33 @@ def test_seeds() -> None:
         "seed=np.ones((3,)) for the gradient of its sum"
     )
     assert whole(pb.SeedError, lambda: f.grad(x, seed=np.ones(4))) == (
-        "the seed has shape (4,), the output of twice has shape (3,); they must be equal, or the seed a scalar. "
-        'seed_mode="broadcast" takes the output broadcast to the seed\'s shape; seed_mode="expand" takes a reduced output '
-        "as if it had not been reduced"
+        "the seed has shape (4,), the output of twice has shape (3,); they must be equal, or the seed a scalar"
     )
+
+
+def test_what_newcomers_type() -> None:
+    f = pb.compile(lambda x, w: x * w, name="f")
+    x = np.array([1.0, -2.0])
+    assert whole(TypeError, lambda: pb.name(3, "q")) == "name takes (label, value): pb.name('q', x + y); got int as the label"
+    for call in (lambda: f.hessian(x, x), lambda: f.hessian(x, x, wrt="w"), lambda: pb.hessian(f, "x")(x, x)):
+        assert whole(pb.SeedError, call) == (
+            "hessian takes a function with one scalar output; f returns f64[2]; "
+            "jacobian takes the first derivatives of a function with an array as its output"
+        )
+    assert whole(pb.SeedError, lambda: f.hvp(x, x, vector=x, wrt="x")).startswith("hvp takes a function with one scalar output")
+    for transform in ("grad", "value_and_grad", "vjp", "jvp", "jacobian", "hessian"):
+        assert whole(pb.PullbackError, lambda name=transform: getattr(pb, name)(x)).startswith(
+            f"{transform} takes a compiled function, a Python function or a SymPy expression; got ndarray; "
+        )
+    assert whole(TypeError, lambda: f.value_and_grad(1.0, 2.0, seed=2)).endswith("; use vjp, which takes a seed")
+    for call in (lambda: f.grad(1.0, 2.0, wrt="W"), lambda: pb.grad(f, "W")):
+        assert whole(pb.PullbackError, call).endswith("it has x, w; did you mean 'w'?")
+
+
+def test_a_prompt_shows_reports_as_text() -> None:
+    f = pb.compile(lambda x: x * x, name="f")
+    for found in (f.check(-3.0), f.explain(-3.0)):
+        assert repr(found) == found.text
 
 
 def test_arguments() -> None:

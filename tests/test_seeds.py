@@ -69,14 +69,24 @@ def test_the_messages_of_seeds_that_do_not_fit():
         "the output of square has shape (3,); a seed, the gradient of some loss with respect to it, must be given: "
         "seed=np.ones((3,)) for the gradient of its sum"
     )
-    wrong = (
-        "the seed has shape (2,), the output of square has shape (3,); they must be equal, or the seed a scalar. "
-        'seed_mode="broadcast" takes the output broadcast to the seed\'s shape; seed_mode="expand" takes a reduced output '
-        "as if it had not been reduced"
-    )
+    wrong = "the seed has shape (2,), the output of square has shape (3,); they must be equal, or the seed a scalar"
     assert refused(f.grad, X, seed=[1, 2]) == wrong
     assert refused(pb.vjp(f), X, seed=np.ones(2)) == wrong
     assert refused(f.pullback(X)[1], np.ones(2)) == wrong
+    wider = refused(f.grad, X, seed=-np.ones((2, 3)))
+    assert wider.endswith(
+        'or the seed a scalar. seed_mode="broadcast" takes the output broadcast to the seed\'s shape; '
+        'seed_mode="expand" takes a reduced output as if it had not been reduced'
+    )
+    assert refused(pb.vjp(f), X, seed=-np.ones((2, 3))).endswith("or the seed a scalar")
+    for call in (f.vjp, pb.vjp(f)):
+        assert refused(call, A, seed=np.array([1.0, -2])).endswith(
+            "or the seed a scalar. np.broadcast_to(seed, (2, 2)) spreads it"
+        )
+    assert refused(f.grad, A, seed=[1, -2], seed_mode="broadcast") == (
+        "the output of square has shape (2, 2), which does not broadcast to the seed's shape (2,); "
+        "it broadcasts the output, not the seed: use np.broadcast_to(seed, (2, 2))"
+    )
     assert refused(f.grad, X, seed=1j) == "a seed is made of real numbers, got complex128 from complex"
     assert refused(f.grad, X, seed=[[1, 2], [3]]) == "a seed is an array or a number, got a ragged list"
     assert refused(f.grad, X, seed=1, seed_mode="sum") == 'seed_mode is "broadcast" or "expand", got \'sum\''

@@ -35,7 +35,7 @@ def compile(
     return CompiledFunction(_frontend(function, inputs, name), Options(fast_math), symbolic)
 
 
-def _frontend(function: Any, inputs: Sequence[Any] | None, name: str) -> Any:
+def _frontend(function: Any, inputs: Sequence[Any] | None, name: str, caller: str = "compile") -> Any:
     if inputs is None and callable(function) and not _is_sympy(function):
         from pullback.frontends.python import PythonFrontend  # each frontend is loaded when it is used
 
@@ -45,6 +45,11 @@ def _frontend(function: Any, inputs: Sequence[Any] | None, name: str) -> Any:
 
         return SympyFrontend(function, inputs, name)
     hint = "; an expression file is loaded with pb.load(path)" if isinstance(function, str) else ""
+    if caller != "compile":
+        raise PullbackError(
+            f"{caller} takes a compiled function, a Python function or a SymPy expression; got {type(function).__name__}{hint}"
+            f"; {caller}(f) is a function, to be called with the arguments of f: pb.{caller}(f)(x)"
+        )
     raise PullbackError(
         f"compile takes a Python function, or a SymPy expression, Matrix, list or dict with inputs=[...]; "
         f"got {type(function).__name__}{hint}"
@@ -74,22 +79,20 @@ def load(path: str | Path, *, fast_math: bool = False) -> CompiledFunction:
 
 
 # -- transforms: Function -> Function -------------------------------------------------------------------------------
-def _function(f: Any) -> CompiledFunction:
+def _function(f: Any, caller: str) -> CompiledFunction:
     if isinstance(f, CompiledFunction):
         return f
-    compiled = compile(f)
-    assert isinstance(compiled, CompiledFunction)
-    return compiled
+    return CompiledFunction(_frontend(f, None, "", caller), Options(False), False)
 
 
 def _key(wrt: Any) -> Any:
     return tuple(wrt) if isinstance(wrt, list) else wrt
 
 
-def _transform(f: Any, kind: str, wrt: Any, **options: Any) -> CompiledFunction:
+def _transform(f: Any, caller: str, kind: str, wrt: Any, **options: Any) -> CompiledFunction:
     from pullback import transforms  # which loads the passes
 
-    function = _function(f)
+    function = _function(f, caller)
 
     def make() -> CompiledFunction:
         return CompiledFunction(getattr(transforms, kind)(function, wrt, **options), function.options, function._symbolic)
@@ -102,12 +105,12 @@ def grad(f: Any, wrt: Any = None) -> CompiledFunction:
 
     ``pb.grad(pb.grad(f))`` works, to any order.
     """
-    return _transform(f, "Gradient", wrt, value=False)
+    return _transform(f, "grad", "Gradient", wrt, value=False)
 
 
 def value_and_grad(f: Any, wrt: Any = None) -> CompiledFunction:
     """(value, gradient) of a function with one scalar output: what ``scipy.optimize.minimize(..., jac=True)`` takes."""
-    return _transform(f, "Gradient", wrt, value=True)
+    return _transform(f, "value_and_grad", "Gradient", wrt, value=True)
 
 
 def vjp(f: Any, wrt: Any = None) -> CompiledFunction:
@@ -115,30 +118,32 @@ def vjp(f: Any, wrt: Any = None) -> CompiledFunction:
 
     The seed has the output's shape or is a number, that value everywhere; it may be left out for a scalar output.
     """
-    return _transform(f, "Reverse", wrt)
+    return _transform(f, "vjp", "Reverse", wrt)
 
 
 def jvp(f: Any, wrt: Any = None) -> CompiledFunction:
     """(value, tangent) as a Function of the arguments and ``tangents``: a direction (or a tuple of them) for ``wrt``, which is
     by default every floating argument; or a dict from argument names."""
-    return _transform(f, "Pushforward", wrt)
+    return _transform(f, "jvp", "Pushforward", wrt)
 
 
 def jacobian(f: Any, wrt: Any = None) -> Callable[..., Any]:
     """``f.jacobian`` with ``wrt`` fixed."""
-    function = _function(f)
+    function = _function(f, "jacobian")
     return lambda *args, **kwargs: function.jacobian(*args, wrt=wrt, **kwargs)
 
 
 def hessian(f: Any, wrt: Any = None) -> Callable[..., Any]:
     """``f.hessian`` with ``wrt`` fixed."""
-    function = _function(f)
+    function = _function(f, "hessian")
     return lambda *args, **kwargs: function.hessian(*args, wrt=wrt, **kwargs)
 
 
 def name(label: str, value: Any) -> Any:
     """Name an intermediate value while tracing; anywhere else just the value. A named value can be seeded
     (``seed={"q": ...}``) and asked for (``wrt="q"``), and ``explain`` shows it."""
+    if not isinstance(label, str):
+        raise TypeError(f"name takes (label, value): pb.name('q', x + y); got {type(label).__name__} as the label")
     trace_module = sys.modules.get("pullback.frontends.trace")
     trace = None if trace_module is None else trace_module.active()
     return value if trace is None else trace.label(label, value)

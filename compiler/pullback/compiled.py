@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pullback.errors import PullbackError, ShapeError, TraceError, UnsupportedError
+from pullback.errors import PullbackError, SeedError, ShapeError, TraceError, UnsupportedError
 from pullback.ir.core import Func
 from pullback.ir.dims import Dim, evaluate
 from pullback.ir.types import DTYPES, DType, Type
@@ -158,14 +159,14 @@ class CompiledFunction(Function):
         from pullback import api  # which needs this module
 
         gradient = api.grad(self, wrt=wrt)
-        if wrt is None or isinstance(wrt, (tuple, list)):
-            names = self._floating(args, kwargs) if wrt is None else list(wrt)
-            if wrt is not None or len(names) > 1:
-                return tuple(
-                    tuple(api.grad(self, wrt=row).jacobian(*args, wrt=column, **kwargs) for column in names) for row in names
-                )
-            return api.grad(self, wrt=names[0]).jacobian(*args, wrt=names[0], **kwargs)
-        return gradient.jacobian(*args, wrt=wrt, **kwargs)
+        with self._scalar_for("hessian", args, kwargs):
+            if wrt is None or isinstance(wrt, (tuple, list)):
+                names = self._floating(args, kwargs) if wrt is None else list(wrt)
+                if wrt is not None or len(names) > 1:
+                    rows = [api.grad(self, wrt=row) for row in names]
+                    return tuple(tuple(row.jacobian(*args, wrt=column, **kwargs) for column in names) for row in rows)
+                return api.grad(self, wrt=names[0]).jacobian(*args, wrt=names[0], **kwargs)
+            return gradient.jacobian(*args, wrt=wrt, **kwargs)
 
     def hvp(self, *args: Any, vector: Any, wrt: Any = None, **kwargs: Any) -> Any:
         """The product of the Hessian of a scalar function with ``vector``, by forward over reverse mode."""
@@ -179,7 +180,25 @@ class CompiledFunction(Function):
             raise TypeError(f"hvp: a tuple of {len(chosen)} directions expected for vector, one for each of wrt")
         names = [self.parameters[k].name for k in chosen if isinstance(k, int)]
         tangents = dict(zip(names, (vector,) if single else vector, strict=True))
-        return api.grad(self, wrt=wrt).jvp(*args, tangents=tangents, **kwargs)[1]
+        gradient = api.grad(self, wrt=wrt)
+        with self._scalar_for("hvp", args, kwargs):
+            return gradient.jvp(*args, tangents=tangents, **kwargs)[1]
+
+    @contextlib.contextmanager
+    def _scalar_for(self, method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
+        """Where the gradient does not exist because the output is no scalar, say so in the words of ``method``."""
+        try:
+            yield
+        except SeedError:
+            if active() is not None:
+                raise
+            made = self._prepare(binding.bind(self.__name__, self.parameters, args, kwargs)).specialization
+            if made.ranks == (0,):
+                raise
+            raise SeedError(
+                f"{method} takes a function with one scalar output; {self.__name__} returns {made.output_text()}; "
+                "jacobian takes the first derivatives of a function with an array as its output"
+            ) from None
 
     def _floating(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
         """The names of the floating arguments of a call."""
@@ -205,10 +224,14 @@ class CompiledFunction(Function):
         """The picture of the latest specialization in Graphviz's language; also drawn to ``path`` (.svg, .png, .pdf, .dot)."""
         from pullback.graph import dot, save  # loads what only pictures need
 
-        func: Func = self.specialization().func  # type: ignore[attr-defined]  # the compiler's own Specialization
+        from pullback.wording import output_names  # as above
+
+        made = self.specialization()
+        func: Func = made.func  # type: ignore[attr-defined]  # the compiler's own Specialization
+        names = output_names(func, made.output.paths(""))
         if path is not None:
-            save(func, path)
-        return dot(func)
+            save(func, path, outputs=names)
+        return dot(func, outputs=names)
 
 
 def _derive(kind: str, base: CompiledFunction, wrt: Any) -> CompiledFunction:

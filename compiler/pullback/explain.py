@@ -14,7 +14,7 @@ from pullback.ir.core import Block, Builder, Func, Instr, Value
 from pullback.ir.interp import run, trace_values
 from pullback.ir.ops.base import Elementwise
 from pullback.passes.adjoint import active_values, adjoint
-from pullback.wording import Vocabulary, value_text
+from pullback.wording import Vocabulary, output_names, value_text
 from pullback_runtime import binding
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Backward:
     words: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """The whole story. ``str`` tells it to people, ``to_json`` to programs, ``save`` draws it."""
 
@@ -96,9 +96,9 @@ class Explanation:
             lines.append(f"  {s.step:>3}  {f'{s.name} = {s.text}':<{min(width, 48)}}  = {value_text(s.value)}")
         if not self.forward:
             lines.append("  nothing is computed: the output is an input or a constant")
-        lines += ["", "Backward: by the chain rule, each step passes (gradient of its result) x (local partial) on"]
+        lines += ["", "Backward: by the chain rule, each step passes (gradient of its result) x (local partial) on."]
         for name, seed in self.seeds.items():
-            lines.append(f"       the gradient of {name} is the seed: {value_text(seed)}")
+            lines.append(f"  Start: the gradient of {name} is the seed: {value_text(seed)}")
         for b in self.backward:
             lines.append(f"  {b.step:>3}  {b.name} = {b.text}")
             lines.append(f"       gradient of {b.name}: {_added(b.parts, b.adjoint)}")
@@ -111,6 +111,9 @@ class Explanation:
         return "\n".join(lines)
 
     def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:  # so that a prompt shows the story
         return self.text
 
     def to_json(self) -> dict[str, Any]:
@@ -135,6 +138,7 @@ class Explanation:
             self.func,
             path,
             {v: f"{value_text(a)}" + ("" if g is None else f"\ngradient {value_text(g)}") for v, (a, g) in self.notes.items()},
+            tuple(self.outputs),
         )
 
 
@@ -193,16 +197,9 @@ def explain(
     places, seeds = function._seeds(call, seed, seed_mode)
     func: Func = made.func  # type: ignore[attr-defined]  # the compiler's own Specialization
     seeded: list[Value] = made.values(places, func.results)  # type: ignore[attr-defined]  # as above
-    outputs = _output_names(func, made.output.paths(""))
+    outputs = output_names(func, made.output.paths(""))
     given = len(call.arguments.leaves)  # what follows are captured arrays, which have no gradients
     return _Story(func, outputs, call.inputs, given, seeded, seeds).tell(function.__name__)
-
-
-def _output_names(func: Func, paths: Sequence[str]) -> list[str]:
-    """What the outputs are called: the function's name for the only one, the key of a dict, ``out[0]`` in a tuple."""
-    if len(paths) == 1 and not paths[0]:
-        return [func.name if func.name != "expression" else "f"]
-    return [p[2:-2] if p.startswith("['") and p.count("[") == 1 else f"out{p}" for p in paths]
 
 
 class _Story:

@@ -21,7 +21,7 @@ from pullback.passes.inline import inline
 from pullback.passes.pipeline import optimize
 from pullback.passes.tangent import tangent
 from pullback_runtime import binding
-from pullback_runtime.binding import Parameter
+from pullback_runtime.binding import Parameter, shape_text
 from pullback_runtime.signature import LEAF, Structure, flatten
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class _Derived:
             for item in binding.select(base.__name__, base.parameters, wrt)[0]:
                 if isinstance(item, str):
                     names = ", ".join(p.name for p in base.parameters)
-                    raise PullbackError(f"wrt: {base.__name__} has no argument {item!r}; it has {names}")
+                    near = binding.did_you_mean(item, [p.name for p in base.parameters])
+                    raise PullbackError(f"wrt: {base.__name__} has no argument {item!r}; it has {names}{near}")
                 self.floats |= {item}
 
     def chosen(self, arguments: Sequence[Any]) -> tuple[list[int], bool]:
@@ -191,7 +192,7 @@ class _Extra:
         func: Func,
         given: Sequence[Any],
         specs: Sequence[Spec],
-        wrong: Callable[[str, str, str], PullbackError],
+        wrong: Callable[[str, Shape, Shape], PullbackError],
     ):
         self.name = name
         self.wrong = wrong
@@ -222,7 +223,7 @@ class _Extra:
             self._compare(given, target)
             param.type = Type(given.type.dtype, target.shape)  # the lengths are compared when the arguments are bound
         elif given.type.rank and (target.rank or given.type.size != 1):
-            raise self.wrong(self.name, _shape_text(given.hint or given.type.shape), self.text(target.shape))
+            raise self.wrong(self.name, given.hint or given.type.shape, self.known(target.shape))
         elif not symbols(target.shape) <= self.bound:
             raise SeedError(
                 f"the output of {self.name} has a length that the data decide, so its seed cannot be a number; give an array"
@@ -236,10 +237,14 @@ class _Extra:
         for length, size in zip(given.hint or given.type.shape, target.shape, strict=True):
             wanted = replace_size(size, self.lengths)
             if isinstance(length, int) and isinstance(wanted, int) and length != wanted:
-                raise self.wrong(self.name, _shape_text(given.hint or given.type.shape), self.text(target.shape))
+                raise self.wrong(self.name, given.hint or given.type.shape, self.known(target.shape))
+
+    def known(self, shape: Shape) -> Shape:
+        """A shape with the lengths of this call for the symbols that have one."""
+        return tuple(replace_size(size, self.lengths) for size in shape)
 
     def text(self, shape: Shape) -> str:
-        return _shape_text(tuple(replace_size(size, self.lengths) for size in shape))
+        return shape_text(self.known(shape))
 
     def close(self, derivative: Func, values: Sequence[Value]) -> Func:
         """The derivative, whose last parameters are seeds or tangents, with ``values`` in their place."""
@@ -249,12 +254,10 @@ class _Extra:
         return optimize(Func(derivative.name, self.builder.close("return", results, params), names))
 
 
-def _wrong_tangent(name: str, got: str, shape: str) -> PullbackError:
-    return ShapeError(f"a tangent of {name} has shape {got}, its argument has shape {shape}; they must be equal")
-
-
-def _shape_text(shape: Sequence[Any]) -> str:
-    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+def _wrong_tangent(name: str, got: Shape, shape: Shape) -> PullbackError:
+    return ShapeError(
+        f"a tangent of {name} has shape {shape_text(got)}, its argument has shape {shape_text(shape)}; they must be equal"
+    )
 
 
 def _with_constants(reverse: Func, inputs: int) -> Func:

@@ -62,14 +62,20 @@ def bind(name: str, parameters: Sequence[Parameter], args: Sequence[Any], kwargs
         names = [p.name for p in parameters]
         if extra in names:
             raise TypeError(f"{signature} got {extra!r} twice, by position and by name")
-        import difflib  # for errors only
-
-        near = difflib.get_close_matches(extra, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = "; use vjp, which takes a seed" if extra in ("seed", "seed_mode") else did_you_mean(extra, names)
         raise TypeError(f"{signature} has no input named {extra!r}{hint}")
     if missing:
         raise TypeError(f"{signature} needs {', '.join(map(repr, missing))} too")
     return values
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown name: the known one that is nearest to it, whatever the case of letters."""
+    import difflib  # for errors only
+
+    lowered = {k.lower(): k for k in reversed(known)}
+    near = difflib.get_close_matches(word.lower(), lowered, n=1)
+    return f"; did you mean {lowered[near[0]]!r}?" if near else ""
 
 
 # -- arguments ------------------------------------------------------------------------------------------------------
@@ -238,13 +244,14 @@ def fit_seed(name: str, seed: Any, dtype: str, shape: tuple[int, ...], mode: str
         except ValueError:
             fits = False
         if not fits:
+            hint = "; it broadcasts the output, not the seed: use " + _filled(shape) if _spreads(array.shape, shape) else ""
             raise SeedError(
-                f"the output of {name} has shape {shape}, which does not broadcast to the seed's shape {array.shape}"
+                f"the output of {name} has shape {shape}, which does not broadcast to the seed's shape {array.shape}{hint}"
             )
         lead = array.ndim - len(shape)
         axes = (*range(lead), *(lead + k for k, n in enumerate(shape) if n == 1 and array.shape[lead + k] != 1))
         return array.sum(axis=axes).reshape(shape)
-    raise wrong_seed(name, str(array.shape), str(shape))
+    raise wrong_seed(name, array.shape, shape, modes=True)
 
 
 def missing_seed(name: str, shape: str) -> SeedError:
@@ -254,12 +261,34 @@ def missing_seed(name: str, shape: str) -> SeedError:
     )
 
 
-def wrong_seed(name: str, got: str, shape: str) -> SeedError:
+def wrong_seed(name: str, got: Sequence[Any], shape: Sequence[Any], modes: bool = False) -> SeedError:
+    """``modes``: there is a ``seed_mode``, which is spoken of where it could be what was meant."""
+    hints = []
+    if _spreads(got, shape):
+        hints.append(f"{_filled(shape)} spreads it")
+    if modes and _spreads(shape, got):
+        hints.append('seed_mode="broadcast" takes the output broadcast to the seed\'s shape')
+    if modes and (_spreads(shape, got) or len(got) > len(shape)):
+        hints.append('seed_mode="expand" takes a reduced output as if it had not been reduced')
     return SeedError(
-        f"the seed has shape {got}, the output of {name} has shape {shape}; they must be equal, or the seed a scalar. "
-        'seed_mode="broadcast" takes the output broadcast to the seed\'s shape; seed_mode="expand" takes a reduced output '
-        "as if it had not been reduced"
+        f"the seed has shape {shape_text(got)}, the output of {name} has shape {shape_text(shape)}; they must be equal, "
+        "or the seed a scalar" + (". " if hints else "") + "; ".join(hints)
     )
+
+
+def _spreads(shape: Sequence[Any], wider: Sequence[Any]) -> bool:
+    """Whether ``shape`` broadcasts to ``wider``."""
+    pairs = zip(reversed(shape), reversed(wider), strict=False)
+    return len(shape) <= len(wider) and all(a == b or a == 1 for a, b in pairs)
+
+
+def _filled(shape: Sequence[Any]) -> str:
+    return f"np.broadcast_to(seed, {shape_text(shape)})"
+
+
+def shape_text(shape: Sequence[Any]) -> str:
+    """A shape as NumPy writes it, with symbols by their names."""
+    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
 
 
 # -- outputs and tangents -------------------------------------------------------------------------------------------

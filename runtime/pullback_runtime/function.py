@@ -334,8 +334,11 @@ class Function:
         for item in chosen:
             if isinstance(item, str):
                 if item not in call.specialization.names:
-                    known = ", ".join((*(p.name for p in self.parameters), *call.specialization.names))
-                    raise PullbackError(f"wrt: {self.__name__} has no argument or named value {item!r}; it has {known}")
+                    known = [*(p.name for p in self.parameters), *call.specialization.names]
+                    raise PullbackError(
+                        f"wrt: {self.__name__} has no argument or named value {item!r}; it has {', '.join(known)}"
+                        + binding.did_you_mean(item, known)
+                    )
             elif not any(kinds[i].is_float for i in spans[item]):
                 kind = str(kinds[spans[item][0]]) if len(spans[item]) else "empty"
                 raise binding.no_gradient(self.__name__, self.parameters[item].name, kind)

@@ -47,7 +47,7 @@ class TestReport:
         return self.verdict != "FAIL"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """What ``check`` found at one point."""
 
@@ -81,6 +81,9 @@ class Report:
         return "\n".join(lines)
 
     def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:  # so that a prompt shows the report
         return self.text
 
     def to_json(self) -> dict[str, Any]:
