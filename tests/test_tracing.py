@@ -586,9 +586,11 @@ REFUSED: list[tuple[Callable[[Any], Any], type[Exception], str, str, str]] = [
      "return np.where(0 < x < 1, x, 0.0)",
      "use np.where(condition, a, b) to choose values, and np.logical_and / np.logical_or to combine conditions"),
     (to_float, TraceError, "a traced value (f64) is used as a Python index or a count while the function is being traced",
-     "return np.full(3, math.comb(5, x[0]))", "index arrays with it (x[i]) or use np.take; take a count from outside the function, or from a shape: x.shape[0]"),
+     "return np.full(3, math.comb(5, x[0]))",
+     "index arrays with it (x[i]) or use np.take; take a count from outside the function, or from a shape: x.shape[0]"),
     (trips, TraceError, "range() of a traced value: the number of trips is known only when the function runs",
-     "return [x for _ in range(np.argmax(x))]", "take the number from outside the function (a global, or a name of the function around it), or from a shape: x.shape[0]"),
+     "return [x for _ in range(np.argmax(x))]",
+     "take the number from outside the function (a global, a closure), or from a shape: x.shape[0]"),
     (to_numpy, TraceError, "default_rng draws random numbers, which would happen once while tracing and never again",
      "return np.random.default_rng(0).normal() + x", "draw them outside and pass them as an argument"),
     (clock, TraceError, "perf_counter reads the clock, which would happen once while tracing and never again",
@@ -645,9 +647,9 @@ def test_other_refusals() -> None:
         UnsupportedError, match=r"(?s)^numpy.nancumsum is.*nearest supported ones are numpy.nansum, numpy.cumsum;"
     ):
         trace(lambda x: np.nancumsum(x), V)
-    with pytest.raises(TraceError, match="^numpy.outer needs 'b' too\n"):
+    with pytest.raises(TraceError, match=r"^numpy.outer needs 'b' too\n"):
         trace(lambda x: np.outer(x), V)  # type: ignore[call-overload]  # the mistake is the subject
-    with pytest.raises(TraceError, match="^numpy.where takes a condition alone, or with two values\n"):
+    with pytest.raises(TraceError, match=r"^numpy.where takes a condition alone, or with two values\n"):
         trace(lambda x: np.where(x > 0, x), V)  # type: ignore[call-overload]  # the mistake is the subject
     with pytest.raises(TraceError, match="the function changes global LOG, which belongs to the caller"):
         trace(appends, V)

@@ -259,7 +259,7 @@ class Array:
             return int(self.known)
         raise self._conversion(
             "is used as a Python index or a count",
-            "index arrays with it (x[i]) or use np.take; lengths and counts must be static",
+            "index arrays with it (x[i]) or use np.take; take a count from outside the function, or from a shape: x.shape[0]",
         )
 
     def __bool__(self) -> bool:

@@ -36,7 +36,7 @@ def _range(session: Any, *bounds: Any) -> Any:
         if isinstance(bound, Array) and bound.known is None:
             raise session.trace.error(
                 TraceError, "range() of a traced value: the number of trips is known only when the function runs",
-                "use a static number, or a length such as x.shape[0]",
+                "take the number from outside the function (a global, a closure), or from a shape: x.shape[0]",
             )  # fmt: skip
         numbers.append(bound.context.number(bound.size, UNROLL_LIMIT) if isinstance(bound, Length) else bound.__index__())
     return range(*numbers)

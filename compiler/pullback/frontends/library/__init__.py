@@ -10,13 +10,14 @@ import difflib
 import functools
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pullback.errors import ShapeError, UnsupportedError
+from pullback.errors import ShapeError, TraceError, UnsupportedError
 from pullback.frontends.array import Array
 from pullback.frontends.library import arrange, create, differences, elementwise, index, reduce, shape
 from pullback.frontends.library import contract as contract
@@ -75,7 +76,13 @@ def _check_arguments(name: str, function: Callable[..., Any], args: Sequence[Any
     try:
         inspect.signature(function).bind(*args, **kwargs)
     except TypeError as error:
-        raise current().error(UnsupportedError, f"{name}: {error} that is supported here", "leave that argument out") from None
+        said = str(error)
+        missing = re.search(r"missing a required argument: ('\w+')", said)
+        if missing is not None:
+            raise current().error(TraceError, f"{name} needs {missing[1]} too", "pass that argument") from None
+        keyword = re.search(r"unexpected keyword argument '(\w+)'", said)
+        what = f"{name}({keyword[1]}=...) is not supported" if keyword is not None else f"{name}: {said}"
+        raise current().error(UnsupportedError, what, "leave that argument out") from None
 
 
 def call_object(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -249,14 +256,19 @@ def name_of(func: Any) -> str | None:
 
 def unsupported(name: str) -> Exception:
     """The error for a function that has no rule, with the nearest that have."""
-    last = name.rpartition(".")[2]
-    by_last: dict[str, str] = {}
+    module, _, last = name.rpartition(".")
+    beside: dict[str, str] = {}
+    anywhere: dict[str, str] = {}
     for known in FUNCTIONS:
-        by_last.setdefault(known.rpartition(".")[2], known)
-    near = [by_last[n] for n in difflib.get_close_matches(last, by_last, n=3, cutoff=0.6)]
-    hint = f"the nearest supported ones are {', '.join(near)}; " if near else ""
-    return current().error(
-        UnsupportedError,
-        f"{name} is not supported",
-        f"{hint}write it with supported functions, or register a rule for it with pb.custom_vjp",
-    )
+        home, _, short = known.rpartition(".")
+        if home.partition(".")[0] != "pullback":  # which are names for the inside
+            anywhere.setdefault(short, known)
+            if home == module:
+                beside[short] = known
+    near = [beside[n] for n in difflib.get_close_matches(last, beside, n=3, cutoff=0.7)]
+    near += [anywhere[n] for n in difflib.get_close_matches(last, anywhere, n=3, cutoff=0.85) if n not in beside]
+    if not near:
+        hint = ""
+    else:
+        hint = f"the nearest supported {'one is' if len(near) == 1 else 'ones are'} {', '.join(near)}; "
+    return current().error(UnsupportedError, f"{name} is not supported", f"{hint}write it with supported functions")

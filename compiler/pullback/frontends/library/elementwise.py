@@ -12,6 +12,7 @@ import numpy as np
 from pullback.errors import DTypeError, TraceError, UnsupportedError
 from pullback.frontends.array import Array
 from pullback.frontends.promote import broadcast, cast, elementwise, float_dtype, number_dtype, result_dtype, wrap
+from pullback.frontends.trace import current
 from pullback.ir.core import Value
 from pullback.ir.types import DType, bool_, f64, i64
 
@@ -222,6 +223,10 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
         from pullback.frontends.library.index import nonzero
 
         return nonzero(condition)
+    if x is None or y is None:
+        raise current().error(
+            TraceError, "numpy.where takes a condition alone, or with two values", "name both: np.where(condition, a, b)"
+        )
     chosen, arrays = truth(condition), [wrap(x), wrap(y)]
     trace = chosen.context
     b = trace.here()
