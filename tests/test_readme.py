@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -40,6 +41,14 @@ def test_shown_commands(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(cli, shlex.split(command)[1:])
     assert result.exit_code == 0, result.output
+
+
+def test_python_blocks_run_in_order() -> None:
+    """As somebody would paste them, one after the other."""
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)\n```", README, re.DOTALL):
+        exec(compile(block, "README.md", "exec"), names)
+    assert np.allclose(names["x"].grad, [0.128, -0.096])  # type: ignore[attr-defined]  # a variable
 
 
 def test_version() -> None:
