@@ -319,6 +319,18 @@ def test_what_newcomers_type() -> None:
         assert whole(pb.PullbackError, call).endswith("it has x, w; did you mean 'w'?")
 
 
+def test_environment_variables_with_unknown_values_are_spoken_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULLBACK_DUMP", "adjiont")
+    monkeypatch.setenv("PULLBACK_LOG", "compiles")
+    with pytest.warns(UserWarning) as caught:
+        pb.compile(lambda x: x * x).grad(-2.0)
+        pb.compile(lambda x: x * x).grad(-2.0)
+    assert sorted(str(w.message) for w in caught) == [
+        "PULLBACK_DUMP=adjiont means nothing; known are all, the frontend, simplify, cse, dce, adjoint, tangent",
+        "PULLBACK_LOG=compiles means nothing; known are compile",
+    ]
+
+
 def test_a_prompt_shows_reports_as_text() -> None:
     f = pb.compile(lambda x: x * x, name="f")
     for found in (f.check(-3.0), f.explain(-3.0)):

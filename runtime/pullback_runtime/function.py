@@ -9,7 +9,6 @@ that do not go together, so a call never fails for lengths that another trace wo
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 
 from pullback_runtime import binding
 from pullback_runtime.binding import Arguments, Parameter
+from pullback_runtime.environment import asked
 from pullback_runtime.errors import DTypeError, PullbackError, SeedError
 from pullback_runtime.gradients import Gradients, Place, copied
 from pullback_runtime.kernel import Kernel
@@ -201,7 +201,7 @@ class Function:
         inputs = ", ".join(f"{path}: {next(kinds)}" for path in self._paths(arguments))
         reason = f"{self.__name__}({inputs}): {why}; {specialization.describe()}"
         self._reasons.append(reason)
-        if "compile" in os.environ.get("PULLBACK_LOG", ""):
+        if "compile" in asked("PULLBACK_LOG", ("compile",)):
             import logging  # takes 8 ms, and few ask for it
 
             logging.getLogger("pullback").warning("compiled %s", reason)

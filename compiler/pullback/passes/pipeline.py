@@ -1,6 +1,6 @@
 """The passes in their order, checked one by one when ``PULLBACK_CHECK=1``.
 
-``PULLBACK_DUMP=NAME`` prints the IR after the pass NAME (``PULLBACK_DUMP=all`` after every pass) to stderr.
+``PULLBACK_DUMP=NAME`` prints the IR after the pass NAME to stderr: one of ``DUMPS``, ``all`` for every pass.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from pullback.passes.cse import cse
 from pullback.passes.dce import dce
 from pullback.passes.simplify import simplify
 from pullback.passes.tangent import tangent
+from pullback_runtime.environment import asked
 
 PASSES: Mapping[str, Callable[[Func], Func]] = {"simplify": simplify, "cse": cse, "dce": dce}
 OPTIMIZE: tuple[str, ...] = ("simplify", "cse", "dce")
+DUMPS = ("all", "the frontend", *PASSES, "adjoint", "tangent")
 
 
 def run(func: Func, names: Sequence[str]) -> Func:
@@ -48,6 +50,6 @@ def checked(name: str, func: Func) -> Func:
         from pullback.ir.verify import verify  # only a debugging aid
 
         verify(func, after=name)
-    if os.environ.get("PULLBACK_DUMP") in (name, "all"):
+    if not asked("PULLBACK_DUMP", DUMPS).isdisjoint((name, "all")):
         print(f"# after {name}\n{func}", file=sys.stderr)
     return func
