@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 
 import pullback as pb
 from pullback.cli.commands import STAGES, cli
+from pullback.layout import arrange
 
 MODEL = '''"""Quasi-Poisson quasi-likelihood of a log-linear model."""
 X: f64[n, p]
@@ -293,8 +295,8 @@ def test_explain_tells_the_chain_rule(model: Path) -> None:
         "    1  q = x + y  = 3\n"
         "    2  f = q * z  = -12\n"
         "\n"
-        "Backward: by the chain rule, each step passes (gradient of its result) x (local partial) on\n"
-        "       the gradient of f is the seed: 1\n"
+        "Backward: by the chain rule, each step passes (gradient of its result) x (local partial) on.\n"
+        "  Start: the gradient of f is the seed: 1\n"
         "    2  f = q * z\n"
         "       gradient of f: 1\n"
         "         to q: df/dq = z = -4, so 1 * (-4) = -4\n"
@@ -324,6 +326,10 @@ def test_explain_adds_up_and_is_right(model: Path) -> None:
         assert part["value"] == pytest.approx(part["partial"] * last["adjoint"])
 
 
+def test_partials_are_written_shortly() -> None:
+    assert "df/dx = 1 / x = 0.5" in good("explain", "log(x)", "--at", "x=2")
+
+
 def test_explain_of_an_untaken_branch() -> None:
     found = json.loads(good("explain", "sum(where(x > 0, sqrt(x), 0*x))", "--at", "x=[-1, 4]", "--json"))
     assert found["gradients"]["x"] == [0.0, 0.25]
@@ -335,6 +341,32 @@ def test_graphs(model: Path) -> None:
     assert ET.parse("f.svg").getroot().tag.endswith("svg")
     assert Path("f.png").read_bytes().startswith(b"\x89PNG")
     assert Path("f.dot").read_text().startswith('digraph "model"')
+
+
+def test_boxes_and_arrows_keep_clear_of_each_other() -> None:
+    sources = {"a": (), "b": (), "c": ("a",), "d": ("c", "b"), "e": ("d", "a"), "f": ("e", "d", "a", "b"), "g": ("d",)}
+    sizes = {key: (40.0 + 15 * k, 30.0 + 5 * (k % 3)) for k, key in enumerate(sources)}
+    layout = arrange(sizes, sources)
+    assert {(a.source, a.target) for a in layout.arrows} == {(s, t) for t, found in sources.items() for s in found}
+    boxes = {k: (x - sizes[k][0] / 2, y - sizes[k][1] / 2, x + sizes[k][0] / 2, y + sizes[k][1] / 2)
+             for k, (x, y) in layout.centres.items()}  # fmt: skip
+    for k, (left, top, right, bottom) in boxes.items():
+        assert left >= -1e-9 and top >= -1e-9 and right <= layout.size[0] + 1e-9 and bottom <= layout.size[1] + 1e-9
+        for other, (l2, t2, r2, b2) in boxes.items():
+            assert other == k or right < l2 or r2 < left or bottom < t2 or b2 < top
+    for arrow in layout.arrows:
+        assert arrow.corners[0][1] == boxes[arrow.source][3] and arrow.corners[-1][1] == boxes[arrow.target][1]
+        for k, ((x, y), (to_x, to_y)) in enumerate(pairwise(arrow.corners)):
+            for left, top, right, bottom in boxes.values():
+                inside = max(x, to_x) > left and min(x, to_x) < right if k % 2 else left < x < right
+                assert not (inside and max(y, top) + 1e-9 < min(to_y, bottom))
+
+
+def test_pictures_name_the_outputs(model: Path) -> None:
+    Path("pair.expr").write_text("x: f64\ny: f64\nreturn {'call': x*y, 'put': x - y}\n")
+    good("explain", "pair.expr", "--at", "x=2", "--at", "y=3", "--seed", '{"call": 1}', "--graph", "pair.dot")
+    assert 'label="call = x * y' in Path("pair.dot").read_text() and 'label="put = x - y' in Path("pair.dot").read_text()
+    assert 'label="put = x - y' in good("emit", "pair.expr", "--stage", "dot")
 
 
 def test_explain_of_a_function() -> None:
@@ -357,7 +389,7 @@ def test_explain_of_a_function() -> None:
 
 def test_graphs_without_matplotlib(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "drawing f.svg needs Matplotlib: pip install 'pullback[pictures]'" in refused("explain", *POINT, "--graph", "f.svg")
+    assert "drawing f.svg needs Matplotlib: pip install matplotlib; a .dot" in refused("explain", *POINT, "--graph", "f.svg")
 
 
 @pytest.mark.parametrize("stage", STAGES)

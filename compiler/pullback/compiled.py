@@ -223,7 +223,6 @@ class CompiledFunction(Function):
     def graph(self, path: Any = None) -> str:
         """The picture of the latest specialization in Graphviz's language; also drawn to ``path`` (.svg, .png, .pdf, .dot)."""
         from pullback.graph import dot, save  # loads what only pictures need
-
         from pullback.wording import output_names  # as above
 
         made = self.specialization()

@@ -41,6 +41,11 @@ class Text:
 
     def _join(self, left: Any, sign: str, right: Any, rank: int, strict: bool) -> Text:
         first, second = text_of(left), text_of(right)
+        neutral = "1" if rank == PRODUCT else "0"  # what rules add for the sake of signed zeros, or as the untaken branch
+        if second.text == neutral:
+            return first
+        if first.text == neutral and sign in (" + ", " * "):
+            return second
         return Text(first.within(rank) + sign + second.within(rank + strict), rank)
 
     def __add__(self, other: Any) -> Text:
@@ -171,6 +176,13 @@ def value_text(value: Any) -> str:
 
 def _nested(array: Any) -> str:
     return number(array) if np.ndim(array) == 0 else "[" + ", ".join(map(_nested, array)) + "]"
+
+
+def output_names(func: Func, paths: Sequence[str]) -> list[str]:
+    """What the outputs are called: the function's name for the only one, the key of a dict, ``out[0]`` in a tuple."""
+    if len(paths) == 1 and not paths[0]:
+        return [func.name if func.name != "expression" else "f"]
+    return [p[2:-2] if p.startswith("['") and p.count("[") == 1 else f"out{p}" for p in paths]
 
 
 # -- functions --------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pullback.cli.data import parse
 from pullback.cli.errors import CommandError
 from pullback.cli.program import Program, is_file, load, reported
 from pullback.cli.show import echo_json, print_gradients, print_values, result, write
+from pullback.wording import output_names
 
 STAGES = ("ir", "adjoint", "loops", "llvm", "asm", "sympy", "latex", "dot")
 EXAMPLES = """\b
@@ -219,10 +220,11 @@ def _stage(program: Program, stage: str, values: Mapping[str, Any]) -> str:
     if stage in ("adjoint", "loops", "llvm", "asm"):
         return function.ir(stage, **values).rstrip()
     made: Any = function.specialization(**values)
+    names = output_names(made.func, made.output.paths(""))
     if stage == "dot":
         from pullback.graph import dot
 
-        return dot(made.func)
+        return dot(made.func, outputs=names)
     if stage == "ir":
         return str(made.func).rstrip()
     from pullback import symbolic
