@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import random
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -563,6 +564,10 @@ def returns_object(x: Any) -> Any:
     return object()
 
 
+def returns_nothing(x: Any) -> Any:
+    x + 1.0  # the mistake is the subject
+
+
 def maximum_of_arrays(x: Any) -> Any:
     return max(x, 0)
 
@@ -636,6 +641,23 @@ def test_refusals(function: Callable[[Any], Any], kind: type[Exception], message
     assert last == f"  {remedy}"
 
 
+def test_shapes_in_errors_have_the_lengths_at_hand() -> None:
+    tall = np.ones((20, 3))
+    for wrong, text in (
+        (lambda x: x @ np.ones(4), "matmul: the last axis of (20, 3) and the axis of (4,) differ: 3 and 4"),
+        (lambda x: np.dot(x, np.ones((4, 9))), "(axis 1 of shape (20, 3)) and 4 (axis 0 of shape (4, 9))"),
+        (lambda x: x + np.ones(4), "shapes (20,3) (4,)"),
+        (lambda x: x.reshape(7, 9), "array of size 60 into shape (7,9)"),
+        (lambda x: x.reshape(7, -1), "array of size 60 into shape (7,-1)"),
+        (lambda x: np.broadcast_to(x, (20, 4)), "an array of shape (20, 3) cannot be broadcast to shape (20, 4)"),
+        (lambda x: np.array([x, x[0]]), "different shapes: (20, 3), (3,)"),
+        (lambda x: np.concatenate([x, np.ones((20, 4))]), "f64[20, 3]"),
+    ):
+        with pytest.raises((ShapeError, ValueError)) as error:
+            pb.compile(wrong)(tall)
+        assert text in str(error.value)
+
+
 def test_other_refusals() -> None:
     with pytest.raises(UnsupportedError) as error:
         trace(unknown, M[:, :3])
@@ -650,7 +672,20 @@ def test_other_refusals() -> None:
     with pytest.raises(TraceError, match=r"^numpy.outer needs 'b' too\n"):
         trace(lambda x: np.outer(x), V)  # type: ignore[call-overload]  # the mistake is the subject
     with pytest.raises(TraceError, match=r"^numpy.where takes a condition alone, or with two values\n"):
-        trace(lambda x: np.where(x > 0, x), V)  # type: ignore[call-overload]  # the mistake is the subject
+        trace(lambda x: np.where(x > 0, x), V)  # the mistake is the subject
+    for wrong, remedy in ((lambda x: x ^ 2, "x**2"), (lambda x: 2.0 ^ x, "2.0**y"), (lambda x: x ^ x, "x**y")):
+        with pytest.raises(
+            UnsupportedError, match=f"(?s)^. is supported for booleans only.*is not a power.*write {re.escape(remedy)}$"
+        ):
+            trace(wrong, V)
+    with pytest.raises(TraceError, match=r"(?s)^returns_nothing returned None; is a return missing\?.*def returns_nothing"):
+        trace(returns_nothing, V)
+    with pytest.raises(UnsupportedError, match=r"(?s)^an operand is complex.*complex numbers are not supported"):
+        trace(lambda x: x * 1j, V)
+    with pytest.raises(pb.DTypeError, match="complex numbers are not supported"):
+        pb.compile(lambda x: x)(np.ones(3) * 1j)
+    with pytest.raises(pb.DTypeError, match="is a complex number; complex numbers are not supported"):
+        pb.compile(lambda x: x)(1j)
     with pytest.raises(TraceError, match="the function changes global LOG, which belongs to the caller"):
         trace(appends, V)
     assert not LOG

@@ -170,6 +170,9 @@ class Leaf:
         return str(self.declared) if self.declared is not None else self.dtype + (f"[{axes}]" if axes else "") + weak
 
 
+_COMPLEX = "complex numbers are not supported; pass the real and the imaginary part as two arguments"
+
+
 def canonical(value: Any, path: str) -> tuple[Any, str, bool]:
     """A leaf as a kernel takes it: (array or Python number, element type, weak). DTypeError for what has no place."""
     kind = type(value)
@@ -195,9 +198,9 @@ def canonical(value: Any, path: str) -> tuple[Any, str, bool]:
     if name is None:
         name = _CAST.get(dtype)
         if name is None:
+            remedy = _COMPLEX if dtype.kind == "c" else f"convert it, for example with {path or 'x'}.astype(float)"
             raise DTypeError(
-                f"{path} has the element type {array.dtype}; float64, float32, int64, int32, uint32 or bool expected; "
-                f"convert it, for example with {path or 'x'}.astype(float)"
+                f"{path} has the element type {array.dtype}; float64, float32, int64, int32, uint32 or bool expected; {remedy}"
             )
     if array.dtype != NUMPY[name]:
         array = array.astype(NUMPY[name])
@@ -208,6 +211,8 @@ def _converted(value: Any, path: str) -> np.ndarray[Any, Any]:
     """An object that offers itself as an array; anything else is no argument."""
     if hasattr(value, "__array__"):
         return np.asarray(value)
+    if isinstance(value, complex):
+        raise DTypeError(f"{path} is a complex number; {_COMPLEX}")
     raise DTypeError(
         f"{path} is a {type(value).__name__}; arrays, numbers and containers of them (tuple, list, dict, named tuple, "
         "dataclass) can be arguments"

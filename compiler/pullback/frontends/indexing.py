@@ -99,7 +99,8 @@ def _spread(trace: Trace, value: Value, shape: Shape) -> Value:
     while value.type.rank > len(shape) and value.type.shape[0] == 1:
         value = trace.builder.reshape(value, shape=value.type.shape[1:])
     if value.type.rank > len(shape):
-        raise trace.error(ShapeError, f"could not broadcast input array from shape {value.type.shape} into shape {shape}")
+        own, place = trace.shape_text(value.type.shape), trace.shape_text(shape)
+        raise trace.error(ShapeError, f"could not broadcast input array from shape {own} into shape {place}")
     return broadcast_value(trace, value, shape)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from pullback.errors import DTypeError, TraceError, UnsupportedError
 from pullback.frontends.array import Array
 from pullback.frontends.sizes import Length
-from pullback.frontends.trace import Trace, active, current
+from pullback.frontends.trace import COMPLEX, Trace, active, current
 from pullback.ir.core import Value
 from pullback.ir.dims import Size
 from pullback.ir.types import FROM_NUMPY, DType, Shape, Type, bool_, f64, i64
@@ -29,7 +29,7 @@ def wrap(x: Any, what: str = "an operand") -> Array:
         return Array.constant(trace, _python_number(trace, x), weak=True)
     if isinstance(x, (np.generic, np.ndarray)):
         if x.dtype.kind == "c":
-            raise trace.error(UnsupportedError, f"{what} is complex", "only real numbers are supported")
+            raise trace.error(UnsupportedError, f"{what} is complex", COMPLEX)
         dtype = trace.element_type(x.dtype, what)
         return Array.constant(trace, np.array(x, dtype.numpy))
     if isinstance(x, (list, tuple)):
@@ -37,7 +37,7 @@ def wrap(x: Any, what: str = "an operand") -> Array:
 
         return array(x)
     if isinstance(x, complex):
-        raise trace.error(UnsupportedError, f"{what} is complex", "only real numbers are supported")
+        raise trace.error(UnsupportedError, f"{what} is complex", COMPLEX)
     raise trace.error(TraceError, f"{what} is of type {type(x).__name__}; an array or a number expected")
 
 

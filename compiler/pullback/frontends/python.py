@@ -17,8 +17,9 @@ from pullback.frontends.hooks import Session
 from pullback.frontends.inlining import trace_hook
 from pullback.frontends.promote import wrap
 from pullback.frontends.sizes import Length
-from pullback.frontends.trace import Trace
+from pullback.frontends.trace import Trace, located
 from pullback.frontends.traced import Spec, Traced
+from pullback.ir.core import UNKNOWN, Loc
 from pullback.ir.types import DType, Type
 from pullback_runtime.binding import REQUIRED, Parameter
 from pullback_runtime.function import set_trace_hook
@@ -58,6 +59,10 @@ class PythonFrontend:
             function = _captured(session, self.function, self.name)
             result = session.call(function, positional, keywords)
             session.captures.check_unchanged()
+            if result is None:
+                place = getattr(self.function, "__code__", None)
+                loc = UNKNOWN if place is None else Loc(place.co_filename, place.co_firstlineno)
+                raise TraceError(located(f"{self.name} returned None; is a return missing?", loc, "return the value"))
             return finish(trace, result)
 
 

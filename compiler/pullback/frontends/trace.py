@@ -37,6 +37,7 @@ LARGE = 1_000_003  # a length declared ahead of data, for decisions; a prime, so
 _OURS = tuple(
     os.path.dirname(os.path.abspath(f)) + os.sep for f in (os.path.dirname(__file__), pullback_runtime.__file__, np.__file__)
 )
+COMPLEX = "complex numbers are not supported; compute with the real and the imaginary part"
 _STATE = threading.local()
 
 
@@ -197,7 +198,7 @@ class Trace:
             raise self.error(
                 DTypeError,
                 f"{what} has the element type {dtype}; float64, float32, int64, int32, uint32 or bool expected",
-                "convert it, for example with .astype(float)",
+                COMPLEX if dtype.kind == "c" else "convert it, for example with .astype(float)",
             )
         return found
 
@@ -311,17 +312,29 @@ class Trace:
 
     def mismatch(self, left: Shape, right: Shape) -> PullbackError:
         """NumPy's broadcasting error, with the lengths of the arguments at hand."""
-        texts = [
-            "(" + ",".join(self._length_text(size) for size in shape) + ("," if len(shape) == 1 else "") + ")"
-            for shape in (left, right)
-        ]
+        texts = [self.shape_text(shape, ",") for shape in (left, right)]
         return self.error(
             ShapeError,
             f"operands could not be broadcast together with shapes {texts[0]} {texts[1]}",
             "lengths must be equal, or one of them 1",
         )
 
-    def _length_text(self, size: Size) -> str:
+    def shape_text(self, shape: Sequence[Size], comma: str = ", ") -> str:
+        """A shape with the lengths of the arguments at hand."""
+        return "(" + comma.join(map(self.length_text, shape)) + ("," if len(shape) == 1 else "") + ")"
+
+    def with_lengths(self, message: str) -> str:
+        """The message of an op, whose types are written with symbols: ``f64[n0, 3]`` as ``f64[20, 3]``."""
+
+        def known(found: re.Match[str]) -> str:
+            try:
+                return f"[{', '.join(self.length_text(Dim.parse(part)) for part in found[1].split(', '))}]"
+            except ValueError:  # brackets of another meaning
+                return found[0]
+
+        return re.sub(r"\[([^][]+)\]", known, message)
+
+    def length_text(self, size: Size) -> str:
         size = self.canonical(size)
         known = all(self.hints.get(name, LARGE) != LARGE for name in dims.symbols((size,)))
         return str(dims.evaluate(size, self.hints)) if known else str(size)

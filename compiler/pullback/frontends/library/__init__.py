@@ -62,7 +62,7 @@ def call(name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None =
     try:
         result = function(*args, **kwargs)
     except TypeMismatch as error:
-        raise current().error(ShapeError, f"{name}: {error}") from None
+        raise current().error(ShapeError, f"{name}: {current().with_lengths(str(error))}") from None
     except TypeError:
         _check_arguments(name, function, args, kwargs)
         raise

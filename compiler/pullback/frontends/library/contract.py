@@ -76,16 +76,13 @@ def _agree(trace: Trace, x: Value, i: int, y: Value, j: int) -> Value:
     if isinstance(a, int) and isinstance(c, int):
         raise trace.error(
             ShapeError,
-            f"the lengths of the paired axes differ: {a} (axis {i} of shape {_text(x)}) and {c} (axis {j} of shape {_text(y)})",
+            f"the lengths of the paired axes differ: {a} (axis {i} of shape {trace.shape_text(x.type.shape)}) "
+            f"and {c} (axis {j} of shape {trace.shape_text(y.type.shape)})",
             "a product sums over axes of one length; check the order of the factors, or transpose one",
         )
     if trace.equate(a, c):
         return y
     return trace.builder.match(y, shape=tuple(x.type.shape[i] if k == j else n for k, n in enumerate(y.type.shape)))
-
-
-def _text(value: Value) -> str:
-    return "(" + ", ".join(map(str, value.type.shape)) + ("," if value.type.rank == 1 else "") + ")"
 
 
 def _elementwise(trace: Trace, x: Value, lx: Labels, y: Value, ly: Labels, out: Labels) -> Value:
@@ -136,8 +133,8 @@ def matmul(x1: Any, x2: Any) -> Array:
     if isinstance(k_x, int) and isinstance(k_y, int) and k_x != k_y:
         raise trace.error(
             ShapeError,
-            f"matmul: the last axis of {_text(x)} and the {'second to last ' if y.type.rank > 1 else ''}axis of {_text(y)} "
-            f"differ: {k_x} and {k_y}",
+            f"matmul: the last axis of {trace.shape_text(x.type.shape)} and the "
+            f"{'second to last ' if y.type.rank > 1 else ''}axis of {trace.shape_text(y.type.shape)} differ: {k_x} and {k_y}",
             "transpose one factor, or check the order",
         )
     y = _agree(trace, x, x.type.rank - 1, y, max(y.type.rank - 2, 0))
@@ -282,7 +279,8 @@ def _one_of_each(trace: Trace, value: Value, labels: Labels) -> tuple[Value, Lab
         i = labels.index(label)
         j = labels.index(label, i + 1)
         if value.type.shape[i] != value.type.shape[j] and not trace.equate(value.type.shape[i], value.type.shape[j]):
-            raise trace.error(ShapeError, f"einsum: the axes labelled {label!r} of {_text(value)} differ in length")
+            own = trace.shape_text(value.type.shape)
+            raise trace.error(ShapeError, f"einsum: the axes labelled {label!r} of {own} differ in length")
         value = diagonal(Array(trace, value), 0, i, j).value
         labels = (*(k for m, k in enumerate(labels) if m not in (i, j)), label)
     return value, labels
@@ -307,7 +305,10 @@ def _parse(operands: Sequence[Any]) -> tuple[list[Labels], list[Array], Labels]:
     for term, array in zip(terms, arrays, strict=True):
         extra = array.ndim - sum(label is not Ellipsis for label in term)
         if extra < 0 or (extra and Ellipsis not in term):
-            raise ValueError(f"einsum: operand of shape {array.shape} has {array.ndim} axes but {len(term)} labels")
+            raise ValueError(
+                f"einsum: operand of shape {array.context.shape_text(array.symbolic_shape)} has {array.ndim} axes "
+                f"but {len(term)} labels"
+            )
         widths.append(extra if Ellipsis in term else 0)
     most = max(widths)
     spelled = [_spell(term, width) for term, width in zip(terms, widths, strict=True)]

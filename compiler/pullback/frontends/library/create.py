@@ -140,14 +140,15 @@ def _assemble(x: Any) -> Array:
     b = trace.here()
     values = [cast(p, dtype) for p in parts]
     if len({len(v.type.shape) for v in values}) > 1:
-        shapes = ", ".join(str(p.shape) for p in parts)
+        shapes = ", ".join(trace.shape_text(p.type.shape) for p in parts)
         raise trace.error(ShapeError, f"np.array of parts with different shapes: {shapes}", "give all parts one shape")
     for k in range(values[0].type.rank):
         for value in values[1:]:
             if value.type.shape[k] != values[0].type.shape[k] and not trace.equate(
                 value.type.shape[k], values[0].type.shape[k]
             ):
-                raise trace.error(ShapeError, f"np.array of parts with different shapes: {value.type}, {values[0].type}")
+                shapes = ", ".join(trace.shape_text(v.type.shape) for v in (values[0], value))
+                raise trace.error(ShapeError, f"np.array of parts with different shapes: {shapes}", "give all parts one shape")
     joined = b.concatenate(*(b.reshape(v, shape=(1, *v.type.shape)) for v in values), axis=0)
     return Array(trace, joined)
 

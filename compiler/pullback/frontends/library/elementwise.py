@@ -293,9 +293,15 @@ def bitwise(name: str, op: str) -> Callable[..., Array]:
     def function(*args: Any) -> Array:
         arrays = [wrap(a) for a in args]
         if any(a.dtype_ is not bool_ for a in arrays):
-            raise arrays[0].context.error(
-                UnsupportedError, f"{name} is supported for booleans only", "compare first, for example (x > 0) & (y > 0)"
-            )
+            trace, remedy = arrays[0].context, "compare first, for example (x > 0) & (y > 0)"
+            if name == "^":
+                base, exponent = (
+                    str(a.known) if a.known is not None and not a.ndim else s for a, s in zip(arrays, "xy", strict=True)
+                )
+                remedy = f"^ is not a power in Python; write {base}**{exponent}"
+            elif name == "~":
+                remedy = "compare first, for example ~(x > 0)"
+            raise trace.error(UnsupportedError, f"{name} is supported for booleans only", remedy)
         return elementwise(op, *arrays)
 
     return function

@@ -84,7 +84,7 @@ def _fill_in(array: Array, shape: Any) -> Shape:
     if not _made_equal(trace, new, total):
         raise trace.error(
             ShapeError,
-            f"cannot reshape array of size {total} into shape {_text(sizes)}",
+            f"cannot reshape array of size {trace.length_text(total)} into shape {trace.shape_text(sizes, ',')}",
             "the products of the two shapes must be equal",
         )
     return tuple(trace.canonical(n) for n in sizes)
@@ -103,12 +103,10 @@ def _made_equal(trace: Trace, new: Size, total: Size) -> bool:
 def _quotient(array: Array, total: Size, rest: Size, sizes: Shape) -> Size:
     """What -1 stands for; whether it divides is looked at with the whole shape."""
     if rest == 0 or (isinstance(total, int) and isinstance(rest, int) and total % rest):
-        raise array.context.error(ShapeError, f"cannot reshape array of size {total} into shape {_text(sizes)}")
+        trace = array.context
+        text = f"cannot reshape array of size {trace.length_text(total)} into shape {trace.shape_text(sizes, ',')}"
+        raise trace.error(ShapeError, text, "the products of the two shapes must be equal")
     return floordiv(total, rest)
-
-
-def _text(sizes: Sequence[Size]) -> str:
-    return "(" + ",".join(map(str, sizes)) + ("," if len(sizes) == 1 else "") + ")"
 
 
 def ravel(a: Any, order: str = "C") -> Array:
@@ -227,7 +225,9 @@ def broadcast_value(trace: Trace, value: Value, shape: Shape) -> Value:
         isinstance(a, int) and isinstance(n, int) and a not in (1, n)
         for a, n in zip(reversed(own), reversed(shape), strict=False)
     ):  # fmt: skip
-        raise trace.error(ShapeError, f"an array of shape {_text(own)} cannot be broadcast to shape {_text(shape)}")
+        raise trace.error(
+            ShapeError, f"an array of shape {trace.shape_text(own)} cannot be broadcast to shape {trace.shape_text(shape)}"
+        )
     broadcast_shape(trace, [own, shape])
     return spread(trace, value, tuple(trace.canonical(n) for n in shape))
 
