@@ -957,3 +957,10 @@ def test_single_precision_stays(length: int) -> None:
     assert pb.compile(lambda x: np.gradient(x, 0.5))(single).dtype == np.float32
     for function in (lambda x: np.quantile(x, 0.25), lambda x: np.percentile(x, 50), lambda x: np.median(x)):
         assert isinstance(pb.compile(function)(single), np.float32)
+
+
+def test_integers_and_booleans_in_functions_of_numbers() -> None:
+    whole, truth = np.array([3, -1, 2]), np.array([True, False, True])
+    assert pb.compile(lambda x: np.fmax(x, 1))(whole).tolist() == [3, 1, 2]
+    assert pb.compile(lambda x: np.fmin(x, 1))(whole).tolist() == [1, -1, 1]
+    assert pb.compile(lambda x: np.outer(x, x))(truth).tolist() == np.outer(truth, truth).tolist()

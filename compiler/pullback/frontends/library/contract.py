@@ -12,7 +12,7 @@ from typing import Any
 
 from pullback.errors import ShapeError, UnsupportedError
 from pullback.frontends.array import Array
-from pullback.frontends.library.elementwise import convert
+from pullback.frontends.library.elementwise import convert, multiply
 from pullback.frontends.library.index import diagonal
 from pullback.frontends.library.reduce import normalize_axis
 from pullback.frontends.library.shape import moveaxis, ravel, reshape, stack
@@ -182,12 +182,12 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
 
 def outer(a: Any, b: Any, out: None = None) -> Array:
     x, y = ravel(a), ravel(b)
-    return elementwise("mul", x[:, None], y[None, :])
+    return multiply(x[:, None], y[None, :])
 
 
 def multiply_outer(a: Any, b: Any) -> Array:
     x, y = wrap(a), wrap(b)
-    return elementwise("mul", x[(...,) + (None,) * y.ndim], y)
+    return multiply(x[(...,) + (None,) * y.ndim], y)
 
 
 def vdot(a: Any, b: Any) -> Array:

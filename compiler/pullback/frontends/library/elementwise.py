@@ -30,13 +30,14 @@ def truth(x: Any) -> Array:
     return array if array.dtype_ is bool_ else elementwise("ne", array, 0)
 
 
-def of_kind(name: str, op: str, booleans: str | None = None) -> Callable[..., Array]:
-    """An op of numbers that on booleans is a logical one, or not defined."""
+def of_kind(name: str, op: str, booleans: str | None = None, integers: str | None = None) -> Callable[..., Array]:
+    """An op of numbers that on booleans is a logical one, or not defined, and on integers may be a simpler one."""
 
     def function(*args: Any) -> Array:
         arrays = [wrap(x) for x in args]
-        if result_dtype(arrays) is not bool_:
-            return elementwise(op, *arrays)
+        dtype = result_dtype(arrays)
+        if dtype is not bool_:
+            return elementwise(op if integers is None or dtype.kind == "f" else integers, *arrays)
         if booleans is not None:
             return elementwise(booleans, *arrays)
         if all(a.weak for a in arrays):  # Python's own booleans are integers
@@ -46,6 +47,9 @@ def of_kind(name: str, op: str, booleans: str | None = None) -> Callable[..., Ar
         )
 
     return function
+
+
+multiply = of_kind("*", "mul", "logical_and")
 
 
 def astype(x: Any, dtype: Any, copy: bool = True) -> Array:
@@ -396,12 +400,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "numpy.invert": bitwise("~", "logical_not"),
     "numpy.add": of_kind("+", "add", "logical_or"),
     "numpy.subtract": of_kind("-", "sub"),
-    "numpy.multiply": of_kind("*", "mul", "logical_and"),
+    "numpy.multiply": multiply,
     "numpy.negative": of_kind("-", "neg"),
     "numpy.maximum": maximum,
     "numpy.minimum": minimum,
-    "numpy.fmax": of_kind("np.fmax", "fmax", "logical_or"),
-    "numpy.fmin": of_kind("np.fmin", "fmin", "logical_and"),
+    "numpy.fmax": of_kind("np.fmax", "fmax", "logical_or", "maximum"),
+    "numpy.fmin": of_kind("np.fmin", "fmin", "logical_and", "minimum"),
     "numpy.sign": of_kind("np.sign", "sign"),
     "numpy.square": of_kind("np.square", "square", "logical_and"),
     "numpy.divide": divide,
