@@ -1,6 +1,7 @@
 """A differentiation compiler: NumPy functions, SymPy expressions and expression files to machine-code gradients."""
 
 from pullback.api import check, compile, grad, hessian, jacobian, jvp, load, name, value_and_grad, vjp
+from pullback.compiled import CompiledFunction as Function
 from pullback.errors import (
     CheckError,
     DTypeError,
@@ -12,7 +13,6 @@ from pullback.errors import (
     UnsupportedError,
 )
 from pullback.ir.types import bool_, f32, f64, i64
-from pullback_runtime.function import Function
 from pullback_runtime.variable import Variable, variable
 
 __version__ = "0.1.0"

@@ -26,7 +26,18 @@ def compile(
 
     As a decorator, plain or with options. ``inputs``: for SymPy, the inputs in argument order. ``fast_math`` lets the machine
     code reorder and assume finite numbers. ``symbolic`` makes every axis a symbol, also those up to 8 that are compiled in
-    otherwise.
+    otherwise. PullbackError for anything else; what the function computes is looked at when it is called (TraceError,
+    UnsupportedError).
+
+    >>> @pb.compile
+    ... def f(x, y):
+    ...     return np.sum(x * y)
+    >>> f(np.array([1.0, 2.0]), np.array([3.0, -4.0]))
+    -5.0
+    >>> import sympy
+    >>> a, b = sympy.symbols("a b")
+    >>> pb.compile(a**2 * b, inputs=[a, b]).grad(3.0, -2.0)
+    (-12.0, 9.0)
     """
     if function is None:
         return lambda f: compile(f, inputs=inputs, name=name, fast_math=fast_math, symbolic=symbolic)
@@ -70,7 +81,15 @@ def _is_sympy(value: Any) -> bool:
 
 
 def load(path: str | Path, *, fast_math: bool = False) -> CompiledFunction:
-    """The Function of an expression file. ExpressionError (file, line, column) if it is wrong."""
+    """The Function of an expression file. ExpressionError (file, line, column) if it is wrong.
+
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> path = Path(mkdtemp(), "product.expr")
+    >>> _ = path.write_text("x: f64\\ny: f64\\nreturn x * y")
+    >>> pb.load(path).grad(2.0, -3.0)
+    (-3.0, 2.0)
+    """
     from pathlib import Path  # takes 10 ms to import
 
     from pullback.frontends.expression import ExpressionFrontend
@@ -103,45 +122,82 @@ def _transform(f: Any, caller: str, kind: str, wrt: Any, **options: Any) -> Comp
 def grad(f: Any, wrt: Any = None) -> CompiledFunction:
     """The gradient of a function with one scalar output, as a Function of the same arguments. ``wrt``: see ``Function.vjp``.
 
-    ``pb.grad(pb.grad(f))`` works, to any order.
+    Without ``wrt`` the gradients by all floating arguments come back, in a tuple if there are several, also where some of the
+    arguments are only data. An optimizer wants one: ``minimize(loss, w0, args=(X, y), jac=pb.grad(loss, wrt="w"))``.
+    ``pb.grad(pb.grad(f))`` works, to any order. SeedError when it is called if the output is not one scalar.
+
+    >>> pb.grad(lambda w, x: np.sum(w * x), wrt="w")(np.array([1.0, 2.0]), np.array([3.0, -4.0]))
+    array([ 3., -4.])
+    >>> pb.grad(pb.grad(lambda x: x**3))(2.0)
+    12.0
     """
     return _transform(f, "grad", "Gradient", wrt, value=False)
 
 
 def value_and_grad(f: Any, wrt: Any = None) -> CompiledFunction:
-    """(value, gradient) of a function with one scalar output: what ``scipy.optimize.minimize(..., jac=True)`` takes."""
+    """(value, gradient) of a function with one scalar output, as a Function of the same arguments: what
+    ``scipy.optimize.minimize(..., jac=True)`` takes. With data among the arguments say ``wrt``, as for ``grad``.
+
+    >>> pb.value_and_grad(lambda x: np.sum(x * x))(np.array([1.0, -2.0]))
+    (5.0, array([ 2., -4.]))
+    """
     return _transform(f, "value_and_grad", "Gradient", wrt, value=True)
 
 
 def vjp(f: Any, wrt: Any = None) -> CompiledFunction:
     """(value, gradients) as a Function of the arguments and ``seed``, the gradient of some loss by the output.
 
-    The seed has the output's shape or is a number, that value everywhere; it may be left out for a scalar output.
+    The seed has the output's shape or is a number, that value everywhere; it may be left out for a scalar output. SeedError if
+    it does not fit.
+
+    >>> pb.vjp(lambda x: x * x)(np.array([1.0, 2.0]), seed=np.array([-1.0, 3.0]))
+    (array([1., 4.]), array([-2., 12.]))
     """
     return _transform(f, "vjp", "Reverse", wrt)
 
 
 def jvp(f: Any, wrt: Any = None) -> CompiledFunction:
     """(value, tangent) as a Function of the arguments and ``tangents``: a direction (or a tuple of them) for ``wrt``, which is
-    by default every floating argument; or a dict from argument names."""
+    by default every floating argument; or a dict from argument names. ShapeError if a direction has another shape.
+
+    >>> pb.jvp(lambda x: x * x)(np.array([1.0, 2.0]), tangents=np.array([1.0, -1.0]))
+    (array([1., 4.]), array([ 2., -4.]))
+    """
     return _transform(f, "jvp", "Pushforward", wrt)
 
 
 def jacobian(f: Any, wrt: Any = None) -> Callable[..., Any]:
-    """``f.jacobian`` with ``wrt`` fixed."""
+    """``f.jacobian`` with ``wrt`` fixed: an array of shape ``output.shape + argument.shape``, or a tuple of them.
+
+    >>> pb.jacobian(lambda x, a: a * x, wrt="x")(np.array([1.0, 2.0]), 3.0)
+    array([[3., 0.],
+           [0., 3.]])
+    """
     function = _function(f, "jacobian")
     return lambda *args, **kwargs: function.jacobian(*args, wrt=wrt, **kwargs)
 
 
 def hessian(f: Any, wrt: Any = None) -> Callable[..., Any]:
-    """``f.hessian`` with ``wrt`` fixed."""
+    """``f.hessian`` with ``wrt`` fixed: an array of shape ``argument.shape * 2``, or a tuple of tuples of blocks.
+
+    >>> pb.hessian(lambda x: x[0] * x[1] ** 2)(np.array([1.0, 2.0]))
+    array([[0., 4.],
+           [4., 2.]])
+    """
     function = _function(f, "hessian")
     return lambda *args, **kwargs: function.hessian(*args, wrt=wrt, **kwargs)
 
 
 def name(label: str, value: Any) -> Any:
-    """Name an intermediate value while tracing; anywhere else just the value. A named value can be seeded
-    (``seed={"q": ...}``) and asked for (``wrt="q"``), and ``explain`` shows it."""
+    """Name an intermediate value while tracing; anywhere else just the value. The label comes first, then the value.
+
+    A named value can be seeded (``seed={"q": ...}``) and asked for (``wrt="q"``), and ``explain`` shows it. TraceError if a
+    name is given twice in one trace.
+
+    >>> f = pb.compile(lambda x, y, z: pb.name("q", x + y) * z)
+    >>> f.grad(-2.0, 5.0, -4.0, wrt="q")
+    -4.0
+    """
     if not isinstance(label, str):
         raise TypeError(f"name takes (label, value): pb.name('q', x + y); got {type(label).__name__} as the label")
     trace_module = sys.modules.get("pullback.frontends.trace")
@@ -150,7 +206,19 @@ def name(label: str, value: Any) -> Any:
 
 
 def check(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """Verify derivatives at a point: of a Function, or of a pair (function, hand-written gradient). Gives a report."""
+    """Verify derivatives at a point: of a Function, or of a pair (function, hand-written gradient). Gives a report.
+
+    A prompt or ``print`` shows its text. It has ``.ok``; ``.function`` and ``.reference``, what was compared with; ``.inputs``,
+    for each floating input its ``.name``, ``.verdict``, ``.ok``, ``.error``, ``.tolerance`` and, of the ``.worst`` entry,
+    ``.got`` and ``.expected``; ``.tests`` of the whole function with ``.name`` and ``.verdict``; ``.flags``, remarks;
+    ``.text``, ``.to_json()``, and ``.raise_if_failed()``, a CheckError.
+
+    >>> pb.check(lambda x: np.sum(x**3), np.array([1.0, -2.0])).ok
+    True
+    >>> wrong = pb.check((lambda x: x**3, lambda x: 2 * x**2), 2.0)
+    >>> wrong.ok, wrong.inputs[0].verdict, wrong.inputs[0].got
+    (False, 'WRONG', 8.0)
+    """
     from pullback.checking import check as run  # loads what only verification needs
 
     return run(f, *args, **kwargs)

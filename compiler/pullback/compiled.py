@@ -31,9 +31,21 @@ def active() -> Any:
 
 
 class CompiledFunction(Function):
-    """A frontend's function, compiled when it is called. ``frontend`` has ``name``, ``parameters`` and ``trace(arguments)``."""
+    """A compiled function: what ``pb.compile`` and ``pb.load`` return, and the transforms such as ``pb.grad``.
+
+    Call it with arrays, numbers and containers of them (tuples, lists, dicts, dataclasses); its methods give derivatives. It is
+    compiled at the first call for each kind of arguments, and can be called from several threads.
+
+    >>> f = pb.compile(lambda x, y: np.sum(x * y), name="dot")
+    >>> f
+    <compiled dot(x, y)>
+    >>> f.grad(np.array([1.0, 2.0]), np.array([3.0, -4.0]), wrt="x")
+    array([ 3., -4.])
+    """
 
     def __init__(self, frontend: Any, options: Options, symbolic: bool = False):
+        """Not called by users: ``pb.compile`` and ``pb.load`` do. ``frontend`` has ``name``, ``parameters`` and
+        ``trace(arguments)``; ``symbolic``: every axis is a symbol."""
         self.frontend = frontend
         self.options = options
         parameters = [p if isinstance(p, Parameter) else Parameter(p) for p in frontend.parameters]
@@ -77,6 +89,13 @@ class CompiledFunction(Function):
         return self._derived.setdefault(key, make()) if found is None else found
 
     def specialize(self, *args: Any, **kwargs: Any) -> Function:
+        """Compile ahead of data: for the declared types if called without arguments; else for types, such as
+        ``pb.f64["n", 3]``, or example values in place of the arguments. Gives the Function itself.
+
+        >>> f = pb.compile(lambda A, x: A @ x).specialize(pb.f64["m", "n"], pb.f64["n"])
+        >>> f(np.ones((2, 3)), np.ones(3)), f.cache_info().specializations
+        (array([3., 3.]), 1)
+        """
         given = [_as_type(a) for a in args]
         return super().specialize(*given, **{name: _as_type(a) for name, a in kwargs.items()})
 
@@ -84,6 +103,19 @@ class CompiledFunction(Function):
     def vjp(
         self, *args: Any, seed: Any = None, seed_mode: str | None = None, wrt: Any = None, out: Any = None, **kwargs: Any
     ) -> Any:
+        """(value, gradients). ``seed`` is the gradient of some downstream loss with respect to the output.
+
+        It has the output's structure and shapes, or is a scalar, meaning that value everywhere; it is 1 if absent for a
+        scalar output. ``seed_mode="broadcast"``: the gradient of ``sum(seed * broadcast(output))``. ``seed_mode="expand"``: a
+        seed larger than an output that is a sum flows back as if nothing had been summed. ``wrt``: a name or position (one
+        gradient comes back) or a tuple of them (a tuple comes back); by default every floating argument, a tuple if there are
+        several. A gradient has its argument's structure, shape and element type. ``out``: arrays that receive the gradients.
+        SeedError if the seed does not fit.
+
+        >>> f = pb.compile(lambda x: x * x)
+        >>> f.vjp(np.array([1.0, 2.0]), seed=np.array([-1.0, 3.0]))
+        (array([1., 4.]), array([-2., 12.]))
+        """
         if active() is None:
             return super().vjp(*args, seed=seed, seed_mode=seed_mode, wrt=wrt, out=out, **kwargs)
         self._only_plainly(seed_mode, out)
@@ -94,11 +126,29 @@ class CompiledFunction(Function):
     def grad(
         self, *args: Any, seed: Any = None, seed_mode: str | None = None, wrt: Any = None, out: Any = None, **kwargs: Any
     ) -> Any:
+        """The gradients alone; the arguments, shapes and errors are those of :meth:`vjp`.
+
+        One floating argument, or one name for ``wrt``: its gradient. Else a tuple, also where some arguments are only data: for
+        ``scipy.optimize.minimize(..., jac=...)`` say ``wrt``.
+
+        >>> f = pb.compile(lambda w, x: np.sum(w * x))
+        >>> w, x = np.array([1.0, 2.0]), np.array([3.0, -4.0])
+        >>> f.grad(w, x)
+        (array([ 3., -4.]), array([1., 2.]))
+        >>> f.grad(w, x, wrt="w", seed=2.0)
+        array([ 6., -8.])
+        """
         if active() is None:
             return super().grad(*args, seed=seed, seed_mode=seed_mode, wrt=wrt, out=out, **kwargs)
         return self.vjp(*args, seed=seed, seed_mode=seed_mode, wrt=wrt, out=out, **kwargs)[1]
 
     def value_and_grad(self, *args: Any, wrt: Any = None, out: Any = None, **kwargs: Any) -> Any:
+        """(value, gradients) of a function with one scalar output; ``wrt`` and ``out`` as for :meth:`vjp`. SeedError for any
+        other output: use :meth:`vjp`, which takes a seed.
+
+        >>> pb.compile(lambda x: np.sum(x * x)).value_and_grad(np.array([1.0, -2.0]))
+        (5.0, array([ 2., -4.]))
+        """
         if active() is None:
             return super().value_and_grad(*args, wrt=wrt, out=out, **kwargs)
         self._only_plainly(None, out)
@@ -107,6 +157,15 @@ class CompiledFunction(Function):
         return api.value_and_grad(self, wrt)(*args, **kwargs)
 
     def jvp(self, *args: Any, tangents: Any, **kwargs: Any) -> Any:
+        """(value, tangent of the output): the derivative along a direction, in the output's structure and shape.
+
+        ``tangents``: a dict from argument names (or a tuple in argument order, None for an argument that stays) to directions
+        of the arguments' structures and shapes. TypeError for unknown names, ShapeError for other shapes.
+
+        >>> f = pb.compile(lambda x, y: x * y)
+        >>> f.jvp(np.array([1.0, 2.0]), 3.0, tangents={"x": np.array([1.0, -1.0])})
+        (array([3., 6.]), array([ 3., -3.]))
+        """
         if active() is None:
             return super().jvp(*args, tangents=tangents, **kwargs)
         from pullback import api  # which needs this module
@@ -116,6 +175,14 @@ class CompiledFunction(Function):
         return api.jvp(self)(*args, tangents=directions, **kwargs)
 
     def pullback(self, *args: Any, wrt: Any = None, copy: bool = True, **kwargs: Any) -> Any:
+        """(value, pull): the forward pass once; ``pull(seed)`` gives the gradients, as often as wanted, as :meth:`vjp` does.
+
+        ``pull`` keeps copies of the arguments that the reverse pass reads; ``copy=False`` keeps the arrays themselves.
+
+        >>> value, pull = pb.compile(lambda x: x * x).pullback(np.array([1.0, 2.0]))
+        >>> value, pull(1.0), pull(np.array([0.0, -1.0]))
+        (array([1., 4.]), array([2., 4.]), array([ 0., -4.]))
+        """
         if active() is None:
             return super().pullback(*args, wrt=wrt, copy=copy, **kwargs)
 
@@ -135,7 +202,12 @@ class CompiledFunction(Function):
     def jacobian(self, *args: Any, wrt: Any = None, **kwargs: Any) -> Any:
         """Dense Jacobians: for each argument of ``wrt`` an array of shape ``output.shape + argument.shape``.
 
-        One reverse pass per element of the output. The output must be one array (or scalar).
+        A tuple of them for several arguments, as for :meth:`vjp`. One reverse pass per element of the output, which must be one
+        array or scalar: PullbackError for several outputs.
+
+        >>> pb.compile(lambda x: x * x).jacobian(np.array([1.0, 2.0]))
+        array([[2., 0.],
+               [0., 4.]])
         """
         value, pull = self.pullback(*args, wrt=wrt, **kwargs)
         if flatten(value)[1] is not LEAF:
@@ -155,7 +227,12 @@ class CompiledFunction(Function):
 
     def hessian(self, *args: Any, wrt: Any = None, **kwargs: Any) -> Any:
         """The dense Hessian of a scalar function: for one ``wrt`` an array of shape ``argument.shape * 2``; for several a tuple
-        of tuples of blocks, row by row. Reverse over reverse."""
+        of tuples of blocks, row by row. Reverse over reverse. SeedError if the output is not one scalar.
+
+        >>> pb.compile(lambda x: x[0] * x[1] ** 2).hessian(np.array([1.0, 2.0]))
+        array([[0., 4.],
+               [4., 2.]])
+        """
         from pullback import api  # which needs this module
 
         gradient = api.grad(self, wrt=wrt)
@@ -169,7 +246,14 @@ class CompiledFunction(Function):
             return gradient.jacobian(*args, wrt=wrt, **kwargs)
 
     def hvp(self, *args: Any, vector: Any, wrt: Any = None, **kwargs: Any) -> Any:
-        """The product of the Hessian of a scalar function with ``vector``, by forward over reverse mode."""
+        """The product of the Hessian of a scalar function with ``vector``, by forward over reverse mode, without the Hessian.
+
+        ``vector`` and the product have the shape of the argument; for several ``wrt`` they are tuples. SeedError if the output
+        is not one scalar.
+
+        >>> pb.compile(lambda x: x[0] * x[1] ** 2).hvp(np.array([1.0, 2.0]), vector=np.array([1.0, -1.0]))
+        array([-4.,  2.])
+        """
         from pullback import api  # which needs this module
 
         if wrt is None:
@@ -209,19 +293,37 @@ class CompiledFunction(Function):
 
     # -- understanding ----------------------------------------------------------------------------------------------
     def check(self, *args: Any, **kwargs: Any) -> Any:
-        """The verification report of the derivatives at this point; see ``pb.check``."""
+        """The verification report of the derivatives at this point; see ``pb.check``.
+
+        >>> pb.compile(lambda x: np.sum(np.sin(x))).check(np.array([1.0, -2.0])).ok
+        True
+        """
         from pullback.checking import check  # loads what only verification needs
 
         return check(self, *args, **kwargs)
 
     def explain(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
-        """The chain rule at this point, step by step: every value, local partial derivative and adjoint."""
+        """The chain rule at this point, step by step: every value, local partial derivative and adjoint. ``seed`` as for
+        :meth:`vjp`.
+
+        An Explanation, whose text a prompt or ``print`` shows; it has ``.inputs``, ``.outputs``, ``.seeds``, ``.forward``,
+        ``.backward``, ``.gradients``, ``.to_json()`` and ``.save(path)``, which draws it.
+
+        >>> float(pb.compile(lambda x, y: x * y).explain(2.0, -3.0).gradients["x"])
+        -3.0
+        """
         from pullback.explain import explain  # loads what only explanations need
 
         return explain(self, *args, seed=seed, **kwargs)
 
     def graph(self, path: Any = None) -> str:
-        """The picture of the latest specialization in Graphviz's language; also drawn to ``path`` (.svg, .png, .pdf, .dot)."""
+        """The picture of the latest specialization in Graphviz's language; also drawn to ``path`` (.svg, .png, .pdf, .dot).
+        PullbackError before the first call, unless the types are declared.
+
+        >>> f = pb.compile(lambda x: x * x, name="square").specialize(2.0)
+        >>> f.graph().splitlines()[0]
+        'digraph "square" {'
+        """
         from pullback.graph import dot, save  # loads what only pictures need
         from pullback.wording import output_names  # as above
 

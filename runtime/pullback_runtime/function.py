@@ -125,7 +125,14 @@ class Function:
 
     # -- calls ----------------------------------------------------------------------------------------------------------
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
-        """The value. ``out``: an array, or the output's structure of arrays, that receives it."""
+        """The value, with NumPy's shapes: a Python number for a scalar. ``out``: an array, or the output's structure of arrays,
+        that receives it. An argument may be a ``pb.variable``; then the outputs are variables. TypeError, DTypeError or
+        ShapeError if the arguments do not fit.
+
+        >>> f = pb.compile(lambda x, y: x * y)
+        >>> f(np.array([1.0, 2.0]), 3.0)
+        array([3., 6.])
+        """
         values = binding.bind(self.__name__, self.parameters, args, kwargs)
         hook = _TRACE_HOOK
         if hook is not None:
@@ -211,12 +218,18 @@ class Function:
         return [path for parameter, (structure, _) in pairs for path in structure.paths(parameter.name)]
 
     def cache_info(self) -> CacheInfo:
-        """How many specializations were made, and (for the latest) why."""
+        """How many specializations were made (``.specializations``), and for the latest of them why (``.reasons``).
+
+        >>> f = pb.compile(lambda x: x * x)
+        >>> f(2.0), f(3.0), f(np.ones(3)).shape
+        (4.0, 9.0, (3,))
+        >>> f.cache_info().specializations
+        2
+        """
         return CacheInfo(self._made, tuple(self._reasons))
 
     def specialize(self, *args: Any, **kwargs: Any) -> Function:
-        """Compile ahead of data: for the declared types if called without arguments; else for types, such as
-        ``pb.f64["n", 3]``, or example values in place of the arguments."""
+        """Compile ahead of data."""
         self._example(args, kwargs).specialization.primal()
         return self
 
@@ -254,20 +267,13 @@ class Function:
     def vjp(
         self, *args: Any, seed: Any = None, seed_mode: str | None = None, wrt: Any = None, out: Any = None, **kwargs: Any
     ) -> Any:
-        """(value, gradients). ``seed`` is the gradient of some downstream loss with respect to the output.
-
-        It has the output's structure and shapes, or is a scalar, meaning that value everywhere; it is 1 if absent for a
-        scalar output. ``seed_mode="broadcast"``: the gradient of ``sum(seed * broadcast(output))``. ``seed_mode="expand"``: a
-        seed larger than an output that is a sum flows back as if nothing had been summed. ``wrt``: a name or position (one
-        gradient comes back) or a tuple of them (a tuple comes back); by default every floating argument. A gradient has its
-        argument's structure, shape and element type. SeedError if the seed does not fit.
-        """
+        """(value, gradients) for a seed of the output."""
         return self._reverse("vjp", binding.bind(self.__name__, self.parameters, args, kwargs), seed, seed_mode, wrt, out)
 
     def grad(
         self, *args: Any, seed: Any = None, seed_mode: str | None = None, wrt: Any = None, out: Any = None, **kwargs: Any
     ) -> Any:
-        """The gradients alone; see :meth:`vjp`."""
+        """The gradients for a seed of the output."""
         values = binding.bind(self.__name__, self.parameters, args, kwargs)
         return self._reverse("grad", values, seed, seed_mode, wrt, out)[1]
 
@@ -405,10 +411,7 @@ class Function:
         return made.expand(places, result, primal), [np.ascontiguousarray(filled)]
 
     def pullback(self, *args: Any, wrt: Any = None, copy: bool = True, **kwargs: Any) -> Any:
-        """(value, pull): the forward pass once; ``pull(seed)`` gives the gradients, as often as wanted.
-
-        ``pull`` keeps copies of the arguments that the reverse pass reads; ``copy=False`` keeps the arrays themselves.
-        """
+        """(value, pull), where ``pull(seed)`` gives the gradients."""
         return self._pullback(binding.bind(self.__name__, self.parameters, args, kwargs), wrt, copy)
 
     def _pullback(self, values: Sequence[Any], wrt: Any, copy: bool = True, whole: bool = False) -> Any:
@@ -445,8 +448,7 @@ class Function:
         return made.output.unflatten(found[:count]), pull
 
     def jvp(self, *args: Any, tangents: Any, **kwargs: Any) -> Any:
-        """(value, tangent of the output). ``tangents``: a dict from argument names (or a tuple in argument order, None for an
-        argument that stays) to directions of the arguments' structures and shapes."""
+        """(value, tangent of the output)."""
         values = binding.bind(self.__name__, self.parameters, args, kwargs)
         given = binding.match_tangents(self.__name__, self.parameters, tangents)
         call = self._prepare(values, frozenset(given))
@@ -471,8 +473,16 @@ class Function:
 
     # -- texts ----------------------------------------------------------------------------------------------------------
     def ir(self, stage: str = "primal", *args: Any, **kwargs: Any) -> str:
-        """The text of a stage: "primal", "adjoint", "loops", "llvm" or "asm", of the latest specialization or of the one
-        that serves the arguments given."""
+        """The text of a stage, of the latest specialization or of the one that serves the arguments given: "primal" (the
+        function as traced), "adjoint", "loops", "llvm", "optimized" (LLVM's text after its passes) or "asm".
+
+        >>> print(pb.compile(lambda x: x * x, name="square").ir("primal", 2.0))
+        func @square(%x: f64) -> f64 {
+          %0 = mul %x, %x : f64
+          return %0
+        }
+        <BLANKLINE>
+        """
         if stage not in STAGES:
             raise ValueError(f"no stage {stage!r}; there are {', '.join(STAGES)}")
         return self._example(args, kwargs).specialization.text(stage)

@@ -43,7 +43,18 @@ class _Node:
 
 
 class Variable:
-    """A value whose gradient is collected. Made by ``pb.variable(value)``, or by calling a Function on variables."""
+    """A value whose gradient is collected. Made by ``pb.variable(value)``, a leaf, or by calling a Function on variables.
+
+    ``value``: the number or array. ``grad``: None until ``backward`` of something made from this leaf; then an array of the
+    value's shape (or a number) to which each further ``backward`` adds. Only leaves collect: the ``grad`` of what a Function
+    returned stays None. ``shape``: that of the value. Variables have no arithmetic outside of compiled functions (TypeError).
+
+    >>> x = pb.variable(np.array([1.0, 2.0]))
+    >>> y = pb.compile(lambda x: x * x)(x)
+    >>> y.backward(np.array([-1.0, 3.0]))
+    >>> x.grad, y.grad, y.value, y.shape
+    (array([-2., 12.]), None, array([1., 4.]), (2,))
+    """
 
     __slots__ = ("__weakref__", "_dtype", "_node", "grad", "value")
 
@@ -62,6 +73,7 @@ class Variable:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of the value; () for a number."""
         return np.shape(self.value)
 
     def zero_grad(self) -> None:
@@ -127,7 +139,14 @@ class Variable:
 
 
 def variable(value: Any) -> Variable:
-    """A leaf with ``.value`` and ``.grad``; see :class:`Variable`."""
+    """A leaf with ``.value`` and ``.grad``; see :class:`Variable`. The value is floating: an array, a number, or a list that
+    becomes an array. DTypeError for others.
+
+    >>> w = pb.variable(3.0)
+    >>> pb.compile(lambda w: w * w)(w).backward()
+    >>> w.grad
+    6.0
+    """
     return Variable(value)
 
 
