@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,6 @@ from pullback.passes.cse import cse
 from pullback.passes.dce import dce
 from pullback.passes.simplify import simplify
 from pullback.passes.tangent import tangent
-from pullback_runtime.environment import asked
 
 PASSES: Mapping[str, Callable[[Func], Func]] = {"simplify": simplify, "cse": cse, "dce": dce}
 OPTIMIZE: tuple[str, ...] = ("simplify", "cse", "dce")
@@ -50,6 +50,16 @@ def checked(name: str, func: Func) -> Func:
         from pullback.ir.verify import verify  # only a debugging aid
 
         verify(func, after=name)
-    if not asked("PULLBACK_DUMP", DUMPS).isdisjoint((name, "all")):
+    if _dumped(os.environ.get("PULLBACK_DUMP", "")) in (name, "all"):
         print(f"# after {name}\n{func}", file=sys.stderr)
     return func
+
+
+@functools.cache
+def _dumped(given: str) -> str:
+    """What to print, as given. Cached, so that a name which means nothing is spoken of once."""
+    if given not in ("", "0", *DUMPS):
+        import warnings  # for this only
+
+        warnings.warn(f"PULLBACK_DUMP={given} means nothing; known are {', '.join(DUMPS)}", stacklevel=3)
+    return given
