@@ -641,6 +641,17 @@ def test_refusals(function: Callable[[Any], Any], kind: type[Exception], message
     assert last == f"  {remedy}"
 
 
+@pytest.mark.parametrize(
+    ("other", "kind", "remedy"),
+    [("hello", "a str", "a string chooses"), (None, "None", "None is not data"), ({}, "a dict", "a dict is a container")],
+)
+def test_operands_that_are_no_data(other: Any, kind: str, remedy: str) -> None:
+    for wrong in (lambda x: x @ other, lambda x: other + x, lambda x: np.maximum(x, other)):
+        with pytest.raises(TraceError, match=f"(?s)({kind}, the other a traced array|is of type).*at .*lambda.*{remedy}"):
+            trace(wrong, V)
+    assert trace(lambda x: x if x != "mode" else -x, V) is not None
+
+
 def test_shapes_in_errors_have_the_lengths_at_hand() -> None:
     tall = np.ones((20, 3))
     for wrong, text in (

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from pullback.errors import TraceError
 from pullback.frontends.sizes import Length
+from pullback.frontends.trace import user_text
 
 
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -24,6 +26,31 @@ def _is_array(x: Any) -> bool:
 
 def _operand(x: Any) -> bool:
     return _is_array(x) or isinstance(x, (Length, np.ndarray, np.generic, bool, int, float, complex, list, tuple))
+
+
+_REMEDIES = {
+    str: "a string chooses (if kind == 'linear': ...), it is not data; pass an array or a number",
+    bytes: "bytes are not data; read numbers from them outside the function",
+    type(None): "None is not data; pass an array or a number, or ask first: if w is not None",
+    dict: "a dict is a container; take the array out of it by its key",
+    set: "a set is a container without an order; pass an array",
+    list: "a list is a container; pass np.array(y)",
+}
+
+
+def remedy_for(x: Any) -> str:
+    """What to do about a value that is no operand."""
+    return _REMEDIES.get(type(x), "")
+
+
+def _no_operand(self: Any, other: Any, name: str) -> Any:
+    """Python's answer for other classes, which may know what to do; what can only be a mistake is an error here."""
+    repeats = name == "numpy.multiply" and isinstance(other, (str, bytes)) and self.known is not None
+    if name in ("numpy.equal", "numpy.not_equal") or repeats or type(other) not in _REMEDIES:
+        return NotImplemented
+    text, kind = user_text(), "None" if other is None else f"a {type(other).__name__}"
+    message = f"{text}: one side is {kind}, the other a traced array" if text else f"a traced array and {kind} are no operands"
+    raise self.context.error(TraceError, message, remedy_for(other))
 
 
 def _is_weak(x: Any) -> bool:
@@ -43,14 +70,14 @@ def _result(left: Any, right: Any, result: Any) -> Any:
 
 def binary(name: str) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
-        return _result(self, other, call(name, self, other)) if _operand(other) else NotImplemented
+        return _result(self, other, call(name, self, other)) if _operand(other) else _no_operand(self, other, name)
 
     return operator
 
 
 def reflected(name: str) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
-        return _result(self, other, call(name, other, self)) if _operand(other) else NotImplemented
+        return _result(self, other, call(name, other, self)) if _operand(other) else _no_operand(self, other, name)
 
     return operator
 
@@ -60,7 +87,7 @@ def in_place(name: str) -> Callable[[Any, Any], Any]:
 
     def operator(self: Any, other: Any) -> Any:
         if not _operand(other):
-            return NotImplemented
+            return _no_operand(self, other, name)
         result = call(name, self, other)
         if self.ndim == 0 and not self.mutable_scalar:
             return _result(self, other, result)

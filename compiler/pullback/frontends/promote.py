@@ -9,6 +9,7 @@ import numpy as np
 
 from pullback.errors import DTypeError, TraceError, UnsupportedError
 from pullback.frontends.array import Array
+from pullback.frontends.operators import remedy_for
 from pullback.frontends.sizes import Length
 from pullback.frontends.trace import COMPLEX, Trace, active, current
 from pullback.ir.core import Value
@@ -38,7 +39,7 @@ def wrap(x: Any, what: str = "an operand") -> Array:
         return array(x)
     if isinstance(x, complex):
         raise trace.error(UnsupportedError, f"{what} is complex", COMPLEX)
-    raise trace.error(TraceError, f"{what} is of type {type(x).__name__}; an array or a number expected")
+    raise trace.error(TraceError, f"{what} is of type {type(x).__name__}; an array or a number expected", remedy_for(x))
 
 
 def _from_outside(x: Array) -> Array:

@@ -75,6 +75,18 @@ def user_loc() -> Loc:
     return Loc(frame.f_code.co_filename, frame.f_lineno) if frame is not None else UNKNOWN
 
 
+def user_text() -> str:
+    """The expression that the user's code is at, as it is written; empty where that cannot be told (before Python 3.11)."""
+    frame = user_frame()
+    positions = getattr(frame.f_code, "co_positions", None) if frame is not None else None
+    if frame is None or positions is None:
+        return ""
+    first, last, start, stop = next(itertools.islice(positions(), frame.f_lasti // 2, None), (None,) * 4)
+    if first is None or first != last or start is None or stop is None:
+        return ""
+    return linecache.getline(frame.f_code.co_filename, first).encode()[start:stop].decode()
+
+
 def located(message: str, loc: Loc, remedy: str = "") -> str:
     """The three parts of an error: what is wrong, where, what to do."""
     lines = [message]
