@@ -292,13 +292,21 @@ class Hooks:
 
     # -- conditions -------------------------------------------------------------------------------------------------
     def truth(self, value: Any, text: str, what: str) -> bool:
+        return bool(self.decides(value, text, what))
+
+    def decides(self, value: Any, text: str, what: str) -> Any:
+        """The value, which decides what is done next and so must be known while tracing."""
         if isinstance(value, Array) and (value.known is None or value.known.size != 1):
             remedy = {
                 "if": "choose values with np.where(condition, a, b)",
+                "and": "use np.logical_and(a, b) to combine conditions, and np.where(condition, a, b) to choose values",
+                "or": "use np.logical_or(a, b) to combine conditions, and np.where(condition, a, b) to choose values",
+                "not": "use np.logical_not(a), and np.where(condition, a, b) to choose values",
                 "while": "a loop whose end depends on data is not supported here; use a fixed number of steps with np.where",
             }[what]
-            raise self.trace.error(TraceError, f"the condition of {what!r} is a traced value: {text}", remedy)
-        return bool(value)
+            role = "condition" if what in ("if", "while") else "operand"
+            raise self.trace.error(TraceError, f"the {role} of {what!r} is a traced value: {text}", remedy)
+        return value
 
     def check(self, value: Any, message: Callable[[], Any], text: str) -> None:
         """``assert`` of a traced condition is checked when the compiled function runs."""

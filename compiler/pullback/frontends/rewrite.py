@@ -262,10 +262,23 @@ class _Rewriter(ast.NodeTransformer):
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         return ast.copy_location(ast.IfExp(self._test(node.test, "if"), self.visit(node.body), self.visit(node.orelse)), node)
 
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        """All but the last operand decide; each stays the value that it is."""
+        what = ast.Constant("and" if isinstance(node.op, ast.And) else "or")
+        *deciding, last = node.values
+        texts = [ast.unparse(v) for v in deciding]  # before the visit, which changes them
+        values = [self.hook(v, "decides", self.visit(v), ast.Constant(t), what) for v, t in zip(deciding, texts, strict=True)]
+        return ast.copy_location(ast.BoolOp(node.op, [*values, self.visit(last)]), node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        operand = self._test(node.operand, "not") if isinstance(node.op, ast.Not) else self.visit(node.operand)
+        return ast.copy_location(ast.UnaryOp(node.op, operand), node)
+
     def visit_Assert(self, node: ast.Assert) -> Any:
+        text = ast.unparse(node.test)  # before the visit, which changes it
         message = ast.Constant(None) if node.msg is None else self.visit(node.msg)
         empty = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-        call = self.hook(node, "check", self.visit(node.test), ast.Lambda(empty, message), ast.Constant(ast.unparse(node.test)))
+        call = self.hook(node, "check", self.visit(node.test), ast.Lambda(empty, message), ast.Constant(text))
         return ast.copy_location(ast.Expr(call), node)
 
     def visit_match_case(self, node: ast.match_case) -> Any:
