@@ -329,7 +329,7 @@ class CompiledFunction(Function):
 
         made = self.specialization()
         func: Func = made.func  # type: ignore[attr-defined]  # the compiler's own Specialization
-        names = output_names(func, made.output.paths(""))
+        names = output_names(func.name, made.output.paths(""))
         if path is not None:
             save(func, path, outputs=names)
         return dot(func, outputs=names)

@@ -197,7 +197,7 @@ def explain(
     places, seeds = function._seeds(call, seed, seed_mode)
     func: Func = made.func  # type: ignore[attr-defined]  # the compiler's own Specialization
     seeded: list[Value] = made.values(places, func.results)  # type: ignore[attr-defined]  # as above
-    outputs = output_names(func, made.output.paths(""))
+    outputs = output_names(func.name, made.output.paths(""))
     given = len(call.arguments.leaves)  # what follows are captured arrays, which have no gradients
     return _Story(func, outputs, call.inputs, given, seeded, seeds).tell(function.__name__)
 

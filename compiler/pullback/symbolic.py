@@ -150,16 +150,19 @@ def lift(
 
 
 # -- text -----------------------------------------------------------------------------------------------------------------
-def text(func: Func, shapes: Sequence[tuple[int, ...]] | None = None) -> str:
-    """The function in SymPy's notation: a line for each named intermediate value, then the results."""
+def text(func: Func, shapes: Sequence[tuple[int, ...]] | None = None, keys: Sequence[str] = ()) -> str:
+    """The function in SymPy's notation: a line for each named intermediate value, then the results, under their ``keys``."""
     lifted = _printable(func, shapes)
     lines = [f"{symbol} = {expression}" for symbol, expression in _definitions(lifted)]
     results = [_nested(r) for r in lifted.expressions]
+    if keys:
+        entries = [f'"{key}": {result}' for key, result in zip(keys, results, strict=True)]
+        return "\n".join([*lines, "return {" + ",\n        ".join(entries) + "}"])
     return "\n".join([*lines, *(f"return {r}" for r in results[:1]), *(f"       {r}" for r in results[1:])])
 
 
-def latex(func: Func, shapes: Sequence[tuple[int, ...]] | None = None) -> str:
-    """The function in LaTeX: named intermediate values, then the results."""
+def latex(func: Func, shapes: Sequence[tuple[int, ...]] | None = None, keys: Sequence[str] = ()) -> str:
+    """The function in LaTeX: named intermediate values, then the results, by their ``keys``."""
     import sympy
 
     lifted = _printable(func, shapes)
@@ -170,7 +173,7 @@ def latex(func: Func, shapes: Sequence[tuple[int, ...]] | None = None) -> str:
 
     lines = [f"{show(symbol)} &= {show(expression)}" for symbol, expression in _definitions(lifted)]
     for k, result in enumerate(lifted.expressions):
-        name = func.name if len(lifted.expressions) == 1 else f"{func.name}_{{{k}}}"
+        name = keys[k] if keys else func.name if len(lifted.expressions) == 1 else f"{func.name}_{k}"
         body = (
             show(result[()])
             if result.ndim == 0
@@ -178,7 +181,8 @@ def latex(func: Func, shapes: Sequence[tuple[int, ...]] | None = None) -> str:
             if result.ndim <= 2
             else show(sympy.Array(result.tolist()))
         )
-        lines.append(f"{_latex_name(name)} &= {body}")
+        if _latex_name(name) != body:  # an output that is called like the step it returns has its line already
+            lines.append(f"{_latex_name(name)} &= {body}")
     return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
 
 

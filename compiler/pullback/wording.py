@@ -178,10 +178,10 @@ def _nested(array: Any) -> str:
     return number(array) if np.ndim(array) == 0 else "[" + ", ".join(map(_nested, array)) + "]"
 
 
-def output_names(func: Func, paths: Sequence[str]) -> list[str]:
+def output_names(function: str, paths: Sequence[str]) -> list[str]:
     """What the outputs are called: the function's name for the only one, the key of a dict, ``out[0]`` in a tuple."""
     if len(paths) == 1 and not paths[0]:
-        return [func.name if func.name != "expression" else "f"]
+        return [function if function != "expression" else "f"]
     return [p[2:-2] if p.startswith("['") and p.count("[") == 1 else f"out{p}" for p in paths]
 
 

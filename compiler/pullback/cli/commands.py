@@ -10,7 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
-from pullback.cli.data import parse
+from pullback.cli.data import one_each, parse
 from pullback.cli.errors import CommandError
 from pullback.cli.program import Program, is_file, load, reported
 from pullback.cli.show import echo_json, print_gradients, print_values, result, write
@@ -43,7 +43,13 @@ class _Arguments:
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = [f" {a}" if _NEGATIVE.match(a) else a for a in args]
-        parsed: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]  # click's, by the class this is mixed into
+        try:
+            parsed: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]  # click's, by the class this is mixed into
+        except click.UsageError as error:
+            extra = re.search(r"unexpected extra arguments? \((.*)\)", error.format_message())
+            if extra is not None and re.match(r"[A-Za-z_]\w*\s*=(?!=)", extra[1]):
+                raise CommandError(one_each(extra[1])) from None
+            raise
         return parsed
 
 
@@ -93,7 +99,10 @@ def _output(function: Function) -> Function:
 
 
 def _seed(function: Function) -> Function:
-    help = "The gradient of the output: a number, a list, a .npy or .json file. 1 for a scalar output if absent."
+    help = (
+        "The gradient of the output: a number, a list, a .npy or .json file. 1 for a scalar output if absent. "
+        """Of several outputs by name: '{"call": 1}'."""
+    )
     mode = "What to do with a seed of another shape than the output's."
     function = click.option("--seed-mode", type=click.Choice(["broadcast", "expand"]), help=mode)(function)
     return click.option("--seed", metavar="VALUE|FILE", help=help)(function)
@@ -139,7 +148,7 @@ def grad(
     names = list(dict.fromkeys(wrt)) or program.floating()
     if not names:
         raise CommandError(f"{program.function.__name__} has no floating input, so there is nothing to differentiate by")
-    with reported():
+    with reported(program):
         value, found = program.function.vjp(**values, seed=_seed_value(program, seed), seed_mode=seed_mode, wrt=tuple(names))
     gradients = dict(zip(names, found, strict=True))
     if output:
@@ -193,7 +202,7 @@ def explain(
     """The chain rule, step by step."""
     program = load(target, at, data)
     values = program.complete("explain")
-    with reported():
+    with reported(program):
         from pullback.explain import explain as tell
 
         story = tell(program.function, seed=_seed_value(program, seed), seed_mode=seed_mode, **values)
@@ -220,7 +229,7 @@ def _stage(program: Program, stage: str, values: Mapping[str, Any]) -> str:
     if stage in ("adjoint", "loops", "llvm", "asm"):
         return function.ir(stage, **values).rstrip()
     made: Any = function.specialization(**values)
-    names = output_names(made.func, made.output.paths(""))
+    names = output_names(made.func.name, made.output.paths(""))
     if stage == "dot":
         from pullback.graph import dot
 
@@ -230,4 +239,5 @@ def _stage(program: Program, stage: str, values: Mapping[str, Any]) -> str:
     from pullback import symbolic
 
     shapes = [np.shape(values[p.name]) for p in function.parameters] if values else None
-    return symbolic.text(made.func, shapes) if stage == "sympy" else symbolic.latex(made.func, shapes)
+    write_out = symbolic.text if stage == "sympy" else symbolic.latex
+    return write_out(made.func, shapes, names if made.output.kind == "dict" else ())

@@ -6,6 +6,8 @@ import ast
 import csv
 import json
 import math
+import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ import numpy as np
 
 from pullback.cli.errors import CommandError
 from pullback.errors import ExpressionError
-from pullback.frontends.expression_source import Source, clipped, suggestion
+from pullback.frontends.expression_source import Source, clipped, nearest, suggestion
 
 _WORDS: Mapping[str, Any] = {
     "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "nan": math.nan,
     "true": True, "false": False, "True": True, "False": False,
 }  # fmt: skip
+_NEXT = re.compile(r"[,;\s]+(?=[A-Za-z_]\w*\s*=(?!=))")  # before another NAME=
 MAX_FILE = 2_000_000_000  # bytes of a data file
 
 
@@ -32,10 +35,18 @@ def assignments(texts: Sequence[str]) -> dict[str, Any]:
         name = name.strip()
         if not sign or not name.isidentifier():
             raise CommandError(f"--at {clipped(text)!r}: NAME=VALUE expected, for example --at x=1.5 or --at X=data.npy")
+        if _NEXT.search(value) and not value.endswith((".npy", ".json")):
+            raise CommandError(f"--at {clipped(text)!r}: {one_each(text)}")
         if name in found:
             raise CommandError(f"--at {name} is given twice")
         found[name] = parse(value, f"--at {name}")
     return found
+
+
+def one_each(text: str) -> str:
+    """What to write instead of several ``NAME=VALUE`` in one."""
+    parts = (part.strip() for part in _NEXT.split(text))
+    return "one --at NAME=VALUE for each input: " + " ".join(f"--at {shlex.quote(clipped(p))}" for p in parts)
 
 
 def parse(text: str, what: str, nested: bool = False) -> Any:
@@ -139,6 +150,9 @@ class Table:
         if not rows:
             raise CommandError(f"{self.path}: the table is empty; its first line has to name the columns")
         header = [name.strip() for name in rows[0][1]]
+        sign = next((c for c in (";", "\t") if c in header[0]), "") if len(header) == 1 else ""
+        if sign:
+            raise CommandError(f"{self.path}:1: commas between the columns expected, got {sign!r}")
         for name in header:
             if header.count(name) > 1:
                 raise CommandError(f"{self.path}:1: two columns are named {name!r}")
@@ -190,7 +204,10 @@ def gather(parameters: Sequence[Any], given: Mapping[str, Any], tables: Sequence
     used = {name for table in tables for name in table.names if name in names}
     for table in tables:
         if not used.intersection(table.names):
-            raise CommandError(f"{table.path} has none of the inputs {', '.join(names)}; it has {', '.join(table.names[:20])}")
+            known = ", ".join(clipped(n) for n in table.names[:20]) or "nothing"
+            near = "; ".join(filter(None, (_near(name, table.names) for name in names if name not in given)))
+            found = f"{table.path} has none of the inputs {', '.join(names)}; it has {known}"
+            raise CommandError(found + (f"; {near}" if near else ""))
     values: dict[str, Any] = {}
     for parameter in parameters:
         if parameter.name in given:
@@ -200,6 +217,24 @@ def gather(parameters: Sequence[Any], given: Mapping[str, Any], tables: Sequence
             if parameter.name in table.names:
                 values[parameter.name] = fitted(parameter, table[parameter.name], f"{table.path}: {parameter.name}")
     return values
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    near = nearest(name, known)
+    return f"is {near[0]} meant to be {name}?" if near else ""
+
+
+def unused(tables: Sequence[Table], names: Sequence[str], missing: Sequence[str]) -> list[str]:
+    """Lines on what the tables hold that is no input, and which missing input it might be."""
+    lines = []
+    for table in tables:
+        rest = [name for name in table.names if name not in names]
+        line = f"{table.path} has {', '.join(clipped(n) for n in table.names[:20])}"
+        if rest:
+            line += f"; not used: {', '.join(clipped(n) for n in rest[:20])}"
+        near = filter(None, (_near(name, rest) for name in missing))
+        lines.append("; ".join([line, *near]))
+    return lines
 
 
 def fitted(parameter: Any, value: Any, what: str) -> Any:

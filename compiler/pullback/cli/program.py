@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.cli.data import Table, assignments, gather
+from pullback.cli.data import Table, assignments, gather, unused
 from pullback.cli.errors import CommandError
 from pullback.compiled import CompiledFunction
 from pullback.errors import PullbackError, SeedError
@@ -20,7 +22,9 @@ from pullback.frontends.expression_names import CONSTANTS, ELEMENT_TYPES
 from pullback.frontends.expression_source import clipped
 from pullback.ir.types import Type, f64
 from pullback.llvm import Options
+from pullback.wording import output_names
 from pullback_runtime.binding import REQUIRED
+from pullback_runtime.signature import FLOATS, Structure
 
 SUFFIXES = (".expr", ".pb", ".py", ".txt")
 
@@ -32,6 +36,8 @@ class Program:
     function: CompiledFunction
     target: str  # as the user wrote it
     values: Mapping[str, Any]
+    at: Sequence[str] = ()  # the options, as the user wrote them
+    tables: Sequence[Table] = ()
 
     @property
     def missing(self) -> list[Any]:
@@ -47,7 +53,10 @@ class Program:
         if missing:
             lines = [f"missing input{'s' if len(missing) > 1 else ''} of {clipped(self.target)}:"]
             lines += [f"  {p.name}: {p.declared if p.declared is not None else 'f64'}" for p in missing]
-            example = " ".join(f"--at {p.name}={_example(p)}" for p in missing)
+            lines += unused(self.tables, [p.name for p in self.function.parameters], [p.name for p in missing])
+            given = [f"--data {shlex.quote(table.path)}" for table in self.tables]
+            given += [f"--at {shlex.quote(clipped(text))}" for text in self.at]
+            example = " ".join([*given, *(f"--at {p.name}={_example(p)}" for p in missing)])
             start = "pullback" + (f" {command}" if command != "grad" or is_file(self.target) else "")
             lines += ["for example:", f"  {start} {shlex.quote(clipped(self.target))} {example}"]
             raise CommandError("\n".join(lines))
@@ -86,7 +95,7 @@ def load(target: str, at: Sequence[str], data: Sequence[str]) -> Program:
     for parameter in frontend.parameters:
         if parameter.default is not REQUIRED:
             values.setdefault(parameter.name, np.asarray(parameter.default, parameter.declared.dtype.numpy)[()])
-    return Program(function, target, {p.name: values[p.name] for p in frontend.parameters if p.name in values})
+    return Program(function, target, {p.name: values[p.name] for p in frontend.parameters if p.name in values}, at, tables)
 
 
 def _frontend(target: str, given: Mapping[str, Any], tables: Sequence[Table]) -> ExpressionFrontend:
@@ -104,13 +113,43 @@ def _frontend(target: str, given: Mapping[str, Any], tables: Sequence[Table]) ->
     return inline(target.strip(), types)
 
 
+def _about_seeds(message: str, program: Program | None) -> str:
+    """The library's message in the command's words, with an example that fits the outputs."""
+    message = re.sub(r"seed=np\.ones\(\(.*?\)\)", "--seed 1", message)
+    message = re.sub(r'seed_mode="(\w+)"', r"--seed-mode \1", message).replace("with seed=,", "with --seed,")
+    example = "--seed 1, --seed '[1, -2]' or --seed seed.npy"
+    made: Any = None if program is None else program.function.specialization(**program.values)
+    if made is not None and made.output.kind != "leaf":
+        names = output_names(program.function.__name__, made.output.paths("")) if program is not None else []
+        message = message.replace(str(made.output), f"({', '.join(names)})")
+        if made.output.kind == "dict":
+            message = message.replace(", in the same structure (None for an output without one)", ", by its name")
+        floats = iter([kind in FLOATS for kind in made.kinds])
+        example = f"--seed {shlex.quote(_seed_example(made.output, floats, made.output.kind == 'dict'))}"
+    return f"{message}\n  for example: {example}"
+
+
+def _seed_example(output: Structure, floats: Iterator[bool], named: bool, done: bool = False) -> str:
+    """1 for the first floating output, nothing for the others. JSON within a dict, Python's notation within a list."""
+    nothing = "null" if named else "None"
+    if output.kind == "leaf":
+        return "1" if next(floats) and not done else nothing
+    parts: list[str] = []
+    for child in output.children:
+        parts.append(_seed_example(child, floats, named, done or any("1" in p for p in parts)))
+    if output.kind == "dict":
+        chosen = [f"{json.dumps(key)}: {part}" for key, part in zip(output.meta, parts, strict=True) if "1" in part]
+        return "{" + ", ".join(chosen) + "}" if chosen else nothing
+    return f"[{', '.join(parts)}]"
+
+
 @contextmanager
-def reported() -> Iterator[None]:
+def reported(program: Program | None = None) -> Iterator[None]:
     """Errors of the library become the command's: a message and exit status 2, no traceback."""
     try:
         yield
     except SeedError as error:
-        raise CommandError(f"{error}\n  on the command line: --seed 1, --seed '[1, -2]' or --seed seed.npy") from None
+        raise CommandError(_about_seeds(str(error), program)) from None
     except (BrokenPipeError, CommandError):
         raise
     except (PullbackError, TypeError, ValueError, IndexError, ZeroDivisionError, OSError, MemoryError) as error:
