@@ -140,6 +140,12 @@ def test_gradients_written_by_hand():
         assert_derivatives((rosen, lambda v: 2 * rosen_der(v)), point)
 
 
+def test_numbers_of_tests_that_were_not_made_are_not_shown():
+    report = pb.check((lambda x: x**2, lambda x: 2 * x + 2), 1.5)
+    assert report.inputs[0].verdict == "WRONG"
+    assert "SymPy's derivative: not tested (differs; see the verdict of the input)" in report.text
+
+
 def test_pairs_with_several_arguments():
     def f(a, b):
         return float(np.sum(a**2) * b)

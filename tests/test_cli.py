@@ -191,6 +191,7 @@ def test_tables(model: Path) -> None:
         ("t.csv", "y\n1\n1_000\n3\n", "column 'y': a number expected, got '1_000'"),
         ("t.csv", "y,z\n1,2\n3\n", "t.csv:3: 2 values expected, one for each column, got 1"),
         ("t.csv", "y,y\n1,2\n", "t.csv:1: two columns are named 'y'"),
+        ("t.csv", "y;z\n1;2\n", "t.csv:1: commas between the columns expected, got ';'"),
         ("t.csv", "", "t.csv: the table is empty"),
         ("t.csv", "z\n1\n", "t.csv has none of the inputs X, b, y, phi; it has z"),
         ("t.json", "[1, 2]", "t.json: an object expected"),
@@ -221,11 +222,36 @@ def test_missing_inputs(model: Path) -> None:
         "  X: f64[n, p]\n"
         "  y: f64[n]\n"
         "for example:\n"
-        "  pullback run model.expr --at X=X.npy --at y='[1.5, 2.5]'\n"
+        "  pullback run model.expr --at 'b=[1, 2]' --at X=X.npy --at y='[1.5, 2.5]'\n"
     )
     assert refused("x*y", "--at", "x=2") == (
-        "error: missing input of x*y:\n  y: f64\nfor example:\n  pullback 'x*y' --at y=1.5\n"
+        "error: missing input of x*y:\n  y: f64\nfor example:\n  pullback 'x*y' --at x=2 --at y=1.5\n"
     )
+    Path("typo.csv").write_text("x,T\n1,2\n")
+    assert refused("x*t", "--data", "typo.csv") == (
+        "error: missing input of x*t:\n  t: f64\n"
+        "typo.csv has x, T; not used: T; is T meant to be t?\n"
+        "for example:\n  pullback 'x*t' --data typo.csv --at t=1.5\n"
+    )
+
+
+def test_missing_seeds_of_several_outputs(model: Path) -> None:
+    Path("pair.expr").write_text("x: f64\ny: f64\nreturn {'call': x*y, 'put': x - y}\n")
+    given = ("grad", "pair.expr", "--at", "x=2", "--at", "y=3")
+    assert refused(*given) == (
+        "error: pair has 2 outputs, (call, put); give the gradient of each with --seed, by its name\n"
+        "  for example: --seed '{\"call\": 1}'\n"
+    )
+    assert "the structure (call, put), got a seed of int\n  for example: --seed '{\"call\": 1}'" in refused(
+        *given, "--seed", "1"
+    )
+    assert json.loads(good(*given, "--seed", '{"call": 1}', "--json"))["gradient"] == {"x": 3.0, "y": 2.0}
+    assert "--seed '[1, None]'" in refused("(x, 2*x)", "--at", "x=1")
+    assert json.loads(good("(x, 2*x)", "--at", "x=1", "--seed", "[1, None]", "--json"))["gradient"] == {"x": 1.0}
+    assert "given: --seed 1 for the gradient of its sum" in refused("3*x", "--at", "x=[1, 2]")
+    assert "  seed, chosen at random, the same each time: call = " in good("check", *given[1:])
+    assert good("emit", "pair.expr", "--stage", "sympy") == 'return {"call": x*y,\n        "put": x - y}\n'
+    assert r"\mathrm{call} &= x y \\" in good("emit", "pair.expr", "--stage", "latex")
 
 
 @pytest.mark.parametrize(
@@ -245,6 +271,10 @@ def test_missing_inputs(model: Path) -> None:
         (("gard", "x", "--at", "x=1"), "there is no command 'gard'; did you mean grad?"),
         (("run", "x^2", "--at", "x=1"), "write x**2 for powers"),
         (("run", "x +", "--at", "x=1"), "<expression>:1:4: not valid syntax"),
+        (("2x", "--at", "x=1"), "write 2*x for a product"),
+        (("sin x", "--at", "x=1"), "write sin(x) for a function of x"),
+        (("x*y", "--at", "x=1", "y=2"), "one --at NAME=VALUE for each input: --at y=2"),
+        (("x*y", "--at", "x=1,y=2"), "one --at NAME=VALUE for each input: --at x=1 --at y=2"),
         (("run", "y = x", "--at", "x=1"), "one expression expected"),
         (("run", " ",), "the expression is empty"),
         (("run", "sum(x*y)", "--at", "x=[1,2,3]", "--at", "y=[1,2]"), "broadcast together with shapes (3,) (2,)"),

@@ -103,7 +103,10 @@ class _Check:
         reference = "slopes at 50 digits" if self.exactly else "central differences in float64"
         if self.why_not:
             self.flags.append(f"not evaluated at 50 digits: {self.why_not}")
-        return Report(self.subject.name, reference, tuple(inputs), tuple(tests), tuple(dict.fromkeys(self.flags)))
+        names = self.subject.outputs or [f"out[{k}]" for k in range(len(self.seeds))]
+        seeds = {name: seed for name, seed in zip(names, self.seeds, strict=True) if seed is not None}
+        flags = tuple(dict.fromkeys(self.flags))
+        return Report(self.subject.name, reference, tuple(inputs), tuple(tests), flags, seeds)
 
     def input(self, leaf: int, gradient: np.ndarray[Any, Any]) -> InputReport:
         """Compare the gradient of one input with slopes, entry by entry."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from pullback.errors import CheckError
+from pullback.wording import value_text
 
 PASSING = ("ok", "kink", "one-sided", "no effect", "infinite slope", "not tested", "lost digits")
 
@@ -56,6 +60,7 @@ class Report:
     inputs: tuple[InputReport, ...]
     tests: tuple[TestReport, ...]
     flags: tuple[str, ...] = field(default=())
+    seeds: Mapping[str, Any] = field(default_factory=dict)  # the gradient that each floating output was given
 
     @property
     def ok(self) -> bool:
@@ -66,6 +71,9 @@ class Report:
         """For people."""
         verdict = "derivatives verified" if self.ok else "NOT verified"
         lines = [f"{self.function}: {verdict} (reference: {self.reference})"]
+        if len(self.seeds) > 1 or any(np.ndim(seed) for seed in self.seeds.values()):  # else it is 1, as everybody expects
+            told = ", ".join(f"{name} = {value_text(seed)}" for name, seed in self.seeds.items())
+            lines.append(f"  seed, chosen at random, the same each time: {told}")
         width = max([len("input"), *(len(i.name) for i in self.inputs)])
         lines.append(f"  {'input':<{width}}  {'verdict':<14} {'error':>9}  {'tolerance':>9}  worst entry")
         for i in self.inputs:
@@ -75,7 +83,7 @@ class Report:
             where = f"at {i.line}" if i.line and i.verdict != "ok" and i.line not in i.note else ""
             lines += [f"  {'':<{width}}  {part}" for part in (i.note, where) if part]
         for t in self.tests:
-            numbers = f" {t.error:>9.1e}  {t.tolerance:>9.1e}" if t.error == t.error else ""
+            numbers = f" {t.error:>9.1e}  {t.tolerance:>9.1e}" if t.error == t.error and t.verdict != "not tested" else ""
             lines.append(f"  {t.name}: {t.verdict}{numbers}" + (f" ({t.note})" if t.note else ""))
         lines += [f"  note: {flag}" for flag in self.flags]
         return "\n".join(lines)
@@ -94,6 +102,7 @@ class Report:
             "function": self.function,
             "ok": self.ok,
             "reference": self.reference,
+            "seed": {name: np.asarray(seed).tolist() for name, seed in self.seeds.items()},
             "inputs": inputs,
             "tests": tests,
             "flags": list(self.flags),

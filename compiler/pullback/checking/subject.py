@@ -13,6 +13,7 @@ from pullback.errors import PullbackError
 from pullback.ir.core import Func
 from pullback.ir.interp import run
 from pullback.passes.pipeline import differentiate, optimize, push_forward
+from pullback.wording import output_names
 from pullback_runtime.function import Function
 from pullback_runtime.signature import Structure, flatten
 
@@ -35,6 +36,7 @@ class Subject:
     why_untraced: str = ""
     has_original: bool = False
     notes: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)  # what the outputs' leaves are called
 
     def line_of(self, leaf: int) -> str:
         """The first line that uses an input."""
@@ -137,6 +139,7 @@ def _of_function(function: Function, args: Sequence[Any], kwargs: dict[str, Any]
         lambda leaves, seeds, direction: hessian_product(traced, given.wrt, leaves, seeds, direction),
         traced,
         has_original=original is not None,
+        outputs=output_names(function.__name__, output.paths("")),
     )
 
 
@@ -236,6 +239,7 @@ def _of_pair(
         traced=traced,
         why_untraced=why,
         notes=notes,
+        outputs=[name],
     )
 
 

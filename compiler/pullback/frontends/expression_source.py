@@ -54,6 +54,7 @@ _BINDING = {  # how strongly operators bind, from the loosest
 }  # fmt: skip
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+_NEIGHBOURS = re.compile(r"(?<![\w.])([A-Za-z_]\w*|\d+(?:\.\d*)?)([ \t]*)([A-Za-z_]\w*|(?<=[ \t])\d[\d.]*)")
 _SYNTAX_PREFIXES = ("invalid syntax. ", "invalid syntax")
 
 
@@ -237,6 +238,8 @@ class Source:
             remedy = f"{word[0]} is a word of the language and cannot be a name; call it {word[0]}_"
         elif (reserved := _reserved_in(text)) is not None:
             remedy = f"{reserved} is a word of the language and cannot be a name; call it {reserved}_"
+        else:
+            remedy = _sign_left_out(text, column)
         return self.at(line, column, "not valid syntax" + (f": {message[0].lower()}{message[1:]}" if message else ""), remedy)
 
     def remember(self) -> None:
@@ -248,6 +251,19 @@ def _reserved_in(text: str) -> str | None:
     """A reserved word that is used like a variable: ``lambda: f64``, ``2*lambda``."""
     found = re.search(r"\b(lambda|is|as|in|from|class|with|async|del|global|pass|try)\b", text)
     return found[1] if found else None
+
+
+def _sign_left_out(text: str, column: int) -> str:
+    """What to write for ``2x``, ``2 x`` and ``sin x``."""
+    from pullback.frontends.expression_names import functions  # the whole library, for this message only
+
+    for found in _NEIGHBOURS.finditer(text):
+        first, gap, second = found.groups()
+        if found.start() <= column < found.end() and (gap or first[0].isdigit()) and not keyword.iskeyword(second):
+            if first in functions():
+                return f"write {first}({second}) for a function of {second}"
+            return f"write {first}*{second} for a product"
+    return ""
 
 
 class _Level:
