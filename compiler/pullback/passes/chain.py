@@ -81,15 +81,11 @@ def multiply(b: Builder, derivative: Derivative, partial: Any, instr: Instr, sin
 
 
 def is_singular(instr: Instr, defs: Definitions) -> bool:
-    """Whether a partial may be non-finite at finite operands; not a division by a known number, nor a positive power."""
-    if not getattr(instr.op, "singular", False):
+    """Whether a partial may be non-finite at finite operands, as far as the operands are known."""
+    op = instr.op
+    if not isinstance(op, Elementwise) or not op.singular:
         return False
-    if instr.op.name == "powi":
-        return bool(instr.attrs["exponent"] < 1)
-    if instr.op.name != "div":
-        return True
-    divisor = defs.constant(instr.args[1])
-    return divisor is None or abs(divisor) < 1e-300  # 1/tiny overflows
+    return op.tame is None or not op.tame(instr.attrs, tuple(defs.constant(a) for a in instr.args))
 
 
 class Values:

@@ -160,7 +160,8 @@ class Elementwise(Op):
 
     ``partials(m, out, *args, **attrs)``: the partial derivative for each argument, over the namespace ``m`` (instructions,
     NumPy or SymPy). None: no dependence. A partial may be a Python number.
-    ``singular``: a partial can be non-finite at finite operands; see Note [Untaken branches] in ``passes/adjoint.py``.
+    ``singular``: a partial can be non-finite at finite operands; see Note [Zero times infinity] in ``passes/chain.py``.
+    ``tame(attrs, known)``: whether it cannot, for these attributes and operands (None: not known while compiling).
     ``numpy(*args, **attrs)``: the NumPy meaning. ``domain``: one Interval per argument.
     """
 
@@ -168,6 +169,7 @@ class Elementwise(Op):
     partials: Partials | None = None
     domain: tuple[Interval, ...] = ()
     singular: bool = False
+    tame: Callable[[Attrs, tuple[Any, ...]], bool] | None = None
     edges: tuple[Edge, ...] = ()
 
 

@@ -64,6 +64,7 @@ DIV = Elementwise(
     lower=Machine(f="fdiv"),
     domain=(ANY, POSITIVE),
     singular=True,
+    tame=lambda attrs, known: known[1] is not None and abs(known[1]) >= 1e-300,  # 1 / less overflows
     edges=(Edge(at=(2.0, 0.0), value=inf, partials=(inf, -inf), why="a pole"),),
 )
 NEG = Elementwise(
@@ -254,6 +255,7 @@ POWI = Elementwise(  # attrs: exponent, an integer known when compiling
     lower=Compose(_expand_powi),
     domain=(Interval(-2.5, -0.4),),
     singular=True,
+    tame=lambda attrs, known: attrs["exponent"] >= 1,
     samples=tuple((("f64[3]",), {"exponent": n}) for n in (3, 2, 1, 0, -1, -2, 5, 7)),
     edges=(
         Edge(at=(0.0,), value=0.0, partials=(0.0,), why="a cubic is flat at 0", attrs={"exponent": 3}),
