@@ -974,3 +974,16 @@ def test_integers_and_booleans_in_functions_of_numbers() -> None:
     assert pb.compile(lambda x: np.fmax(x, 1))(whole).tolist() == [3, 1, 2]
     assert pb.compile(lambda x: np.fmin(x, 1))(whole).tolist() == [1, -1, 1]
     assert pb.compile(lambda x: np.outer(x, x))(truth).tolist() == np.outer(truth, truth).tolist()
+
+
+def test_writing_through_a_reshaped_vector() -> None:
+    """A vector that the function made is contiguous, so its reshape is a view."""
+
+    def f(x: Any) -> Any:
+        y = x * 2
+        w = y.reshape(1, -1)
+        w[0, 1] = 4.0
+        return y
+
+    for x in (np.arange(3.0), np.arange(24.0)[::2]):
+        assert pb.compile(f)(x).tolist() == f(x).tolist()

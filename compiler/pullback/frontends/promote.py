@@ -182,7 +182,8 @@ def elementwise(op: str, *operands: Any, floats: bool = False, weak: bool = Fals
     dtype = (float_dtype if floats else result_dtype)(arrays)
     values = broadcast(trace, [cast(a, dtype) for a in arrays])
     value = getattr(trace.builder, op)(*values, **attrs)
-    return Array(trace, value, weak=weak and all(a.weak for a in arrays))
+    # of more axes the layout is that of the operands, which is not known here
+    return Array(trace, value, weak=weak and all(a.weak for a in arrays), contiguous=value.type.rank <= 1)
 
 
 def of_type(trace: Trace, number: Any, type: Type) -> Value:
