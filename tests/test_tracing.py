@@ -645,8 +645,10 @@ def test_refusals(function: Callable[[Any], Any], kind: type[Exception], message
     [("hello", "a str", "a string chooses"), (None, "None", "None is not data"), ({}, "a dict", "a dict is a container")],
 )
 def test_operands_that_are_no_data(other: Any, kind: str, remedy: str) -> None:
+    # before Python 3.11 the place of an operator within its line is not known, and the message is a general one
+    said = f"{kind}, the other a traced array|a traced array and {kind} are no operands|is of type"
     for wrong in (lambda x: x @ other, lambda x: other + x, lambda x: np.maximum(x, other)):
-        with pytest.raises(TraceError, match=f"(?s)({kind}, the other a traced array|is of type).*at .*lambda.*{remedy}"):
+        with pytest.raises(TraceError, match=f"(?s)({said}).*at .*lambda.*{remedy}"):
             trace(wrong, V)
     assert trace(lambda x: x if x != "mode" else -x, V) is not None
 
