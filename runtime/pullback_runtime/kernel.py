@@ -11,15 +11,10 @@ import numpy as np
 
 from pullback_runtime import errors
 from pullback_runtime.quick import quick_call
+from pullback_runtime.signature import NUMPY
 from pullback_runtime.sizes import Polynomial, compiled, nested
 from pullback_runtime.workspace import Freelist, quick_address
 
-DTYPES: dict[str, np.dtype[Any]] = {
-    "f64": np.dtype(np.float64),
-    "f32": np.dtype(np.float32),
-    "i64": np.dtype(np.int64),
-    "bool": np.dtype(np.bool_),
-}
 ERRORS: dict[str, type[Exception]] = {
     "IndexError": IndexError,
     "PullbackError": errors.PullbackError,
@@ -83,9 +78,9 @@ class Kernel:
         self._address = address
         self._call = SIGNATURE(address)
         count = len(signature.symbols)
-        self._arrays = [(k, p, DTYPES[p.dtype], len(p.shape)) for k, p in enumerate(signature.params) if p.shape]
-        self._scalars = [(k, DTYPES[p.dtype]) for k, p in enumerate(signature.params) if not p.shape]
-        self._results = [(bool(r.shape), DTYPES[r.dtype]) for r in signature.results]
+        self._arrays = [(k, p, NUMPY[p.dtype], len(p.shape)) for k, p in enumerate(signature.params) if p.shape]
+        self._scalars = [(k, NUMPY[p.dtype]) for k, p in enumerate(signature.params) if not p.shape]
+        self._results = [(bool(r.shape), NUMPY[r.dtype]) for r in signature.results]
         self._binders = _binders(signature)
         self._checks = _checks(signature)
         bounded = [tuple(_bounded(axis, count, signature.bounds) for axis in r.shape) for r in signature.results]
@@ -96,7 +91,7 @@ class Kernel:
         scalars = [None if p.shape else p.dtype for p in signature.params]
         cells = [None if r.shape else r.dtype for r in signature.results]
         self._frames = Freelist(scalars, cells, count + len(signature.defined))
-        dtypes, results = ([DTYPES[a.dtype] for a in arrays] for arrays in (signature.params, signature.results))
+        dtypes, results = ([NUMPY[a.dtype] for a in arrays] for arrays in (signature.params, signature.results))
         self._quick = quick_call(signature, dtypes, results, self._frames, self._call, self._slow, self._error)
 
     def rebound(self, signature: Signature) -> Kernel:

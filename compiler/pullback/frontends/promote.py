@@ -14,7 +14,7 @@ from pullback.frontends.sizes import Length
 from pullback.frontends.trace import COMPLEX, Trace, active, current
 from pullback.ir.core import Value
 from pullback.ir.dims import Size
-from pullback.ir.types import FROM_NUMPY, DType, Shape, Type, bool_, f64, i64
+from pullback.ir.types import FROM_NUMPY, DType, Shape, bool_, f64, i64
 
 NUMBERS = (bool, int, float, np.generic)
 
@@ -56,10 +56,6 @@ def _python_number(trace: Trace, x: bool | int | float) -> np.ndarray[Any, Any]:
     if isinstance(x, int) and not -(2**63) <= x < 2**63:
         return np.array(float(x))  # NumPy makes an object array; as a factor of floats it is this number
     return np.array(x, np.int64 if isinstance(x, int) else np.float64)
-
-
-def is_operand(x: Any) -> bool:
-    return isinstance(x, (Array, Length, np.ndarray, *NUMBERS))
 
 
 # -- element types --------------------------------------------------------------------------------------------------
@@ -184,8 +180,3 @@ def elementwise(op: str, *operands: Any, floats: bool = False, weak: bool = Fals
     value = getattr(trace.builder, op)(*values, **attrs)
     # of more axes the layout is that of the operands, which is not known here
     return Array(trace, value, weak=weak and all(a.weak for a in arrays), contiguous=value.type.rank <= 1)
-
-
-def of_type(trace: Trace, number: Any, type: Type) -> Value:
-    """A constant in a shape and type."""
-    return trace.builder.full(number, type)

@@ -28,7 +28,7 @@ import pullback_runtime
 from pullback.errors import DTypeError, PullbackError, ShapeError, TraceError, UnsupportedError
 from pullback.frontends.traced import Guard, Hidden, SizeGuard, Traced
 from pullback.ir import dims
-from pullback.ir.core import UNKNOWN, Builder, Func, Instr, Loc, Value
+from pullback.ir.core import UNKNOWN, Builder, Func, Instr, Loc, Value, replace_sizes, sizes_in
 from pullback.ir.dims import Dim, Size
 from pullback.ir.types import FROM_NUMPY, DType, Shape, Type, i64
 from pullback_runtime.signature import Structure, is_static
@@ -318,8 +318,8 @@ class Trace:
             for out in instr.outs:
                 if symbol in dims.symbols(out.type.shape):
                     out.type = out.type.replace(values)
-            attrs = {name: _replaced(attr, values) for name, attr in instr.attrs.items()}
-            if any(attrs[name] is not attr for name, attr in instr.attrs.items()):
+            attrs = replace_sizes(instr.attrs, values)
+            if attrs is not instr.attrs:
                 self.builder.body[place] = Instr(instr.op, instr.outs, instr.args, attrs, instr.blocks, instr.loc)
 
     def mismatch(self, left: Shape, right: Shape) -> PullbackError:
@@ -408,10 +408,7 @@ class Trace:
         """The symbols of what was built and of the guards."""
         sizes: list[Size] = [s for v in results for s in v.type.shape]
         for instr in self.builder.body:
-            sizes += [s for out in instr.outs for s in out.type.shape]
-            sizes += [
-                a for attr in instr.attrs.values() for a in (attr if isinstance(attr, tuple) else (attr,)) if isinstance(a, Dim)
-            ]
+            sizes += sizes_in(instr)
         for guard in map(self._canonical_guard, self.guards.values()):
             sizes += [guard.left, guard.right] if isinstance(guard, SizeGuard) else []
         return dims.symbols(sizes)
@@ -427,12 +424,3 @@ def never_negative(size: Size) -> bool:
     if isinstance(size, int):
         return size >= 0
     return all(coefficient >= 0 for _, coefficient in size.terms)
-
-
-def _replaced(attr: Any, values: dict[str, Size]) -> Any:
-    if isinstance(attr, Dim):
-        return attr.replace(values) if not attr.symbols().isdisjoint(values) else attr
-    if isinstance(attr, tuple):
-        items = tuple(_replaced(a, values) for a in attr)
-        return items if any(a is not b for a, b in zip(items, attr, strict=True)) else attr
-    return attr

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pullback.ir.dims import Dim, Size
-from pullback.ir.types import AnyType, DType, Shape, Type, f64, i64
+from pullback.ir.types import AnyType, DType, Shape, StackType, Type, f64, i64
 
 if TYPE_CHECKING:
     from pullback.ir.ops.base import Op
@@ -131,6 +131,21 @@ def sizes_in(instr: Instr) -> Iterator[Size]:
             yield value
         elif isinstance(value, tuple):
             yield from (v for v in value if isinstance(v, Dim))
+
+
+def replace_sizes(attrs: Mapping[str, Any], sizes: Mapping[str, Size]) -> Mapping[str, Any]:
+    """Attributes with symbols replaced wherever a size or a type stands; ``attrs`` itself if none does."""
+    new = {key: _replaced(value, sizes) for key, value in attrs.items()}
+    return new if any(new[key] is not value for key, value in attrs.items()) else attrs
+
+
+def _replaced(value: Any, sizes: Mapping[str, Size]) -> Any:
+    if isinstance(value, Dim):
+        return value if value.symbols().isdisjoint(sizes) else value.replace(sizes)
+    if isinstance(value, tuple):
+        parts = tuple(_replaced(part, sizes) for part in value)
+        return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
+    return value.replace(sizes) if isinstance(value, (Type, StackType)) else value
 
 
 class Builder:

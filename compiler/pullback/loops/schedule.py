@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.errors import UnsupportedError
-from pullback.ir.core import Func, Instr, Value
+from pullback.ir.core import Func, Instr, Value, sizes_in
 from pullback.ir.dims import symbols
 from pullback.ir.ops.base import Compose, Elementwise, Fold, Intrinsic, Libm, Machine, Pull, Routine, Update
 from pullback.loops.scalars import op_cost
@@ -237,7 +237,7 @@ class _Scheduler:
             joins = kind in ("map", "fold", "join") and arg.type.rank and arg not in self.cut
             at = max(at, self.here[arg] if joins else self.whole[arg])
         if self.counts:
-            for symbol in symbols(_sizes_in(instr)):
+            for symbol in symbols(sizes_in(instr)):
                 if symbol in self.counts and self.counts[symbol] is not instr:
                     at = max(at, self.whole[self.counts[symbol].out])
         if kind == "update" and self._is_fresh(instr):
@@ -270,7 +270,7 @@ class _Scheduler:
         for instr in self.body:
             needed = {self.defs[a] for a in instr.args if a in self.defs}
             if self.counts:
-                needed |= {self.counts[s] for s in symbols(_sizes_in(instr)) if s in self.counts} - {instr}
+                needed |= {self.counts[s] for s in symbols(sizes_in(instr)) if s in self.counts} - {instr}
             for before in needed:
                 after.setdefault(before, []).append(instr)
             waits[instr] = len(needed)
@@ -350,14 +350,6 @@ class _Scheduler:
             stage.nests.setdefault(instr.out.type.shape, []).append(Root("store", instr.out, instr))
 
 
-def _sizes_in(instr: Instr) -> list[Any]:
-    """All sizes that an instruction's results and attributes mention."""
-    found: list[Any] = [size for out in instr.outs for size in out.type.shape]
-    for value in instr.attrs.values():
-        found.extend(value if isinstance(value, tuple) else (value,))
-    return found
-
-
 def _live(func: Func) -> list[Instr]:
     """Instructions that results or effects need."""
     needed: set[Value] = set(func.results)
@@ -370,7 +362,7 @@ def _live(func: Func) -> list[Instr]:
             needed.update(instr.args)
             kept.append(instr)
             if has_counts:
-                counts |= symbols(_sizes_in(instr))
+                counts |= symbols(sizes_in(instr))
     kept.reverse()
     return kept
 

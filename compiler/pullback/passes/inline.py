@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pullback.errors import ShapeError
-from pullback.ir.core import Block, Builder, Func, Instr, Value
+from pullback.ir.core import Block, Builder, Func, Instr, Value, replace_sizes
 from pullback.ir.dims import Dim, Size, replace
-from pullback.passes.rewrite import renamed, replace_sizes
+from pullback.passes.rewrite import renamed
 
 
 def inline(b: Builder, func: Func, args: Sequence[Value]) -> tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]:
@@ -33,14 +33,6 @@ def bind_sizes(func: Func, args: Sequence[Value]) -> dict[str, Size]:
             if replace(axis, sizes) != size:
                 raise ShapeError(f"{func.name} expects {param.type} for {param.name}, got {arg.type}")
     return sizes
-
-
-def substitute_sizes(func: Func, sizes: dict[str, Size]) -> Func:
-    """``func`` with symbols replaced in every type and attribute."""
-    new: dict[Value, Value] = {p: Value(p.name, p.type.replace(sizes)) for p in func.params}
-    b = Builder()
-    _copy(b, func.block.body, sizes, new)
-    return Func(func.name, Block(tuple(new[p] for p in func.params), tuple(b.body)), renamed(func.names, new))
 
 
 def _copy(b: Builder, body: Sequence[Instr], sizes: dict[str, Size], new: dict[Value, Value]) -> None:

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pullback.ir.core import Block, Builder, Func, Instr, Value
-from pullback.ir.dims import Dim, Size, replace
 from pullback.ir.ops import OPS
 from pullback.ir.types import Type
 
@@ -58,19 +57,6 @@ def with_results(func: Func, results: Iterable[Value]) -> Func:
     end = func.body[-1]
     last = Instr(OPS["return"], (), tuple(results), end.attrs, (), end.loc)
     return Func(func.name, Block(func.params, (*func.body[:-1], last)), func.names)
-
-
-def replace_sizes(attrs: Mapping[str, Any], sizes: Mapping[str, Size]) -> Mapping[str, Any]:
-    """Attributes with symbols replaced wherever a size stands."""
-    return {key: _replace_in(value, sizes) for key, value in attrs.items()}
-
-
-def _replace_in(value: Any, sizes: Mapping[str, Size]) -> Any:
-    if isinstance(value, Dim):
-        return replace(value, sizes)
-    if isinstance(value, tuple):
-        return tuple(_replace_in(v, sizes) for v in value)
-    return value.replace(sizes) if hasattr(value, "replace") and not isinstance(value, str) else value
 
 
 class Definitions(dict[Value, Instr]):
