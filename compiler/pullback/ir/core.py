@@ -122,6 +122,12 @@ def walk(block: Block) -> Iterator[Instr]:
             pending.pop()
 
 
+def symbol_of(instr: Instr) -> str | None:
+    """The size symbol that the instruction defines: a mask's count (``nonzero``), an integer's value (``length``)."""
+    found: str | None = instr.attrs.get("symbol")
+    return found
+
+
 def sizes_in(instr: Instr) -> Iterator[Size]:
     """Every size that the result types and the attributes mention. (Those of operands are mentioned where they are made.)"""
     for out in instr.outs:
@@ -160,6 +166,7 @@ class Builder:
         self.parent = parent
         self.loc: Loc = parent.loc if parent else loc
         self._constants: dict[Any, Value] = {}
+        self._copies = 0
 
     def emit(
         self, op: Op, args: Iterable[Value], attrs: Mapping[str, Any] = NO_ATTRS, blocks: Iterable[Block] = (), name: str = ""
@@ -232,6 +239,14 @@ class Builder:
         if found is None:
             found = self._constants[size] = self.size(dim=size)
         return found
+
+    def copied_symbol(self, symbol: str) -> str:
+        """A name for the copy of a symbol that an instruction defines, unlike that of any other copy in the function."""
+        root = self
+        while root.parent is not None:
+            root = root.parent
+        root._copies += 1
+        return f"{symbol}_{root._copies}"
 
     def close(self, terminator: str, values: Sequence[Value], params: Sequence[Value] = ()) -> Block:
         """End the block with ``yield`` or ``return``."""

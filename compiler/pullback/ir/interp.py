@@ -162,6 +162,8 @@ class Machine:
                 return ()
             case "nonzero":
                 self.sizes[instr.attrs["symbol"]] = int(np.count_nonzero(args[0]))
+            case "length":
+                self.sizes[instr.attrs["symbol"]] = int(args[0])
         return self.compute(instr, args)
 
     def compute(self, instr: Instr, args: tuple[Any, ...]) -> tuple[Any, ...]:

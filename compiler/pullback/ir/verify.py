@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pullback.errors import IRError
-from pullback.ir.core import Block, Func, Instr, Loc, Value
+from pullback.ir.core import Block, Func, Instr, Loc, Value, symbol_of
 from pullback.ir.dims import Dim, symbols
 from pullback.ir.ops import OPS
 from pullback.ir.ops.base import TypeMismatch
@@ -36,8 +36,8 @@ def verify(func: Func, after: str = "") -> None:
       8. The op's shape rule, run again on the operands' types, gives exactly the results' types. The rules of control flow
          compare what the blocks take and yield.
       9. Each symbol of the parameters' types is a bare axis of some parameter; there its length is read.
-      10. A symbol of any other type or attribute is one of those, or made by a ``nonzero`` that comes before, in the same
-         block or one around it. A ``nonzero`` makes a symbol that nothing else makes.
+      10. A symbol of any other type or attribute is one of those, or made by a ``nonzero`` or ``length`` that comes before,
+         in the same block or one around it. Each of these makes a symbol that nothing else makes.
     Attributes
       11. Attributes are a mapping from names to str, bool, int, float, None, sizes, types and tuples of them: frozen and
          hashable. A NumPy number is none of these (it would not print as itself).
@@ -141,7 +141,7 @@ class _Verifier:
                 self.check_type(param.type, instr)
             self.check_block(block, "yield", block.params)
         self.check_shape_rule(instr)
-        if op.name == "nonzero":
+        if symbol_of(instr) is not None:
             self.make_symbol(instr)
         for out in instr.outs:
             self.check_type(out.type, instr)
@@ -188,7 +188,7 @@ class _Verifier:
         """Rule 10."""
         unknown = symbols(sizes) - self.sizes.keys()
         if unknown:
-            raise _Broken(f"the size {min(unknown)} is not defined here, neither by a parameter nor by 'nonzero'", instr)
+            raise _Broken(f"the size {min(unknown)} is not defined here, neither by a parameter nor by an instruction", instr)
 
     def make_symbol(self, instr: Instr) -> None:
         symbol = instr.attrs["symbol"]

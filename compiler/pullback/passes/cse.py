@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core import Block, Func, Instr, Value
+from pullback.ir.core import Block, Func, Instr, Value, symbol_of
 from pullback.passes.rewrite import changed, renamed
 
 # Effects that may be merged with an earlier equal one: checks that passed once pass again.
@@ -41,10 +41,11 @@ def _merge(block: Block, seen: MutableMapping[Any, tuple[Value, ...]], new: dict
 
 
 def _mergeable(instr: Instr) -> bool:
-    # two masks' counts are two symbols, and each stack has its own buffer
+    # each computed length is a symbol of its own, and each stack has its own buffer
     return (
         not instr.blocks
-        and instr.op.name not in ("nonzero", "stack.new")
+        and instr.op.name != "stack.new"
+        and symbol_of(instr) is None
         and (not instr.op.effect or instr.op.name in _REPEATABLE)
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pullback.errors import ShapeError
-from pullback.ir.core import Block, Builder, Func, Instr, Value, replace_sizes
+from pullback.ir.core import Block, Builder, Func, Instr, Value, replace_sizes, symbol_of
 from pullback.ir.dims import Dim, Size, replace
 from pullback.passes.rewrite import renamed
 
@@ -37,12 +37,12 @@ def bind_sizes(func: Func, args: Sequence[Value]) -> dict[str, Size]:
 
 def _copy(b: Builder, body: Sequence[Instr], sizes: dict[str, Size], new: dict[Value, Value]) -> None:
     for instr in body:
-        if instr.op.name == "nonzero" and instr.attrs["symbol"] not in sizes:
-            # each copy of a mask's count is a size of its own; the prefix keeps nested copies apart
-            sizes[instr.attrs["symbol"]] = Dim.symbol(f"{instr.attrs['symbol']}_{len(b.body)}")
+        symbol = symbol_of(instr)
+        if symbol is not None and symbol not in sizes:
+            sizes[symbol] = Dim.symbol(b.copied_symbol(symbol))  # each copy of a computed length is a size of its own
         attrs = replace_sizes(instr.attrs, sizes)
-        if instr.op.name == "nonzero":
-            attrs = {**attrs, "symbol": str(sizes[instr.attrs["symbol"]])}
+        if symbol is not None:
+            attrs = {**attrs, "symbol": str(sizes[symbol])}
         blocks = tuple(_copy_block(b, inner, sizes, new) for inner in instr.blocks)
         outs = tuple(Value(v.name, v.type.replace(sizes)) for v in instr.outs)
         b.body.append(Instr(instr.op, outs, tuple(new.get(a, a) for a in instr.args), attrs, blocks, instr.loc))

@@ -5,13 +5,14 @@
   the carried values, it yields the new carried values, whose last are the results.
 - ``while (%x = %x0) {condition} do {body}``: both blocks have the carried values as parameters; the condition block yields
   one bool scalar, the body the new carried values.
-- ``stack.new``, ``stack.push``, ``stack.pop``: the tape; see Note [Tape].
+- ``stack.new %n``, ``stack.push``, ``stack.pop``: the tape; see Note [Tape]. The capacity ``%n`` (i64) may be left out.
 - ``check %ok {message}``: stops the call with ``message`` if ``%ok`` is false; kept and ordered.
 
 Note [Tape]
 ``stack<T>`` is a persistent view (buffer, height). ``push`` gives a view one higher and may be done at most once to each
 version; ``pop`` is a read: it gives the view one lower and the top element, and a reverse pass can therefore run again
-for another seed. The buffer belongs to the frame of the call.
+for another seed. The buffer belongs to the frame of the call. With a capacity, at most that many elements are ever pushed, so
+that the buffer can be made at once.
 """
 
 from __future__ import annotations
@@ -61,6 +62,12 @@ def _infer_while(types: tuple[AnyType, ...], attrs: Attrs, blocks: Any) -> tuple
     return types
 
 
+def _infer_new(types: tuple[AnyType, ...], attrs: Attrs) -> tuple[AnyType, ...]:
+    if types:
+        _expect("the capacity of stack.new", (Type(i64),), types)
+    return (StackType(attrs["element"]),)
+
+
 def _infer_push(types: tuple[AnyType, ...], attrs: Attrs) -> tuple[AnyType, ...]:
     stack, value = types
     _expect("push", stack, StackType(value) if isinstance(value, Type) else None)
@@ -86,8 +93,8 @@ def _nothing(types: tuple[AnyType, ...], attrs: Attrs) -> tuple[AnyType, ...]:
 IF = Plain(name="if", infer=_infer_if)
 FOR = Plain(name="for", infer=_infer_for)
 WHILE = Plain(name="while", infer=_infer_while)
-STACK_NEW = Plain(name="stack.new", infer=lambda types, attrs: (StackType(attrs["element"]),))
-PUSH = Plain(name="stack.push", infer=_infer_push, effect=True)
+STACK_NEW = Plain(name="stack.new", infer=_infer_new)
+PUSH = Plain(name="stack.push", infer=_infer_push)
 POP = Plain(name="stack.pop", infer=_infer_pop)
 CHECK = Plain(name="check", infer=_infer_check, effect=True)
 YIELD = Plain(name="yield", infer=_nothing, effect=True)

@@ -1,4 +1,4 @@
-"""Reads and writes at computed places: gather, scatter, masks, sorting.
+"""Reads and writes at computed places: gather, scatter, masks, sorting; lengths that are computed.
 
 Shape convention of ``gather`` and ``scatter_*``: the index operands have one shape ``S`` and index the leading axes of the
 array, so ``gather(x[d0, .., dk, rest], i0, .., ik)`` has shape ``S + rest``; other axes are moved by ``transpose`` first.
@@ -156,6 +156,27 @@ NONZERO = Plain(  # the positions where a mask holds; defines the size ``symbol`
 )
 
 
+# -- lengths that are computed --------------------------------------------------------------------------------------
+def _infer_length(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
+    if types != (Type(i64),):
+        raise TypeMismatch(f"an i64 scalar expected, got {', '.join(map(str, types)) or 'nothing'}")
+    return types
+
+
+def _evaluate_length(args: Any, attrs: Attrs) -> Any:
+    if not 0 <= args[0] <= attrs["bound"]:
+        raise IndexError(f"a length of {args[0]} is not within 0 and {attrs['bound']}")
+    return args[0]
+
+
+LENGTH = Plain(  # the integer itself; defines the size ``symbol`` as its value, which must lie within 0 and ``bound``
+    name="length",
+    infer=_infer_length,
+    evaluate=_evaluate_length,
+    lower=Routine("length"),
+)
+
+
 def _infer_argsort(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
     (x,) = types
     if x.rank == 0:
@@ -171,4 +192,4 @@ ARGSORT = Plain(  # along the last axis; stable, NaN last
     samples=((("f64[3, 5]",), {}), (("i64[4]",), {})),
 )
 
-OPS = table(CHECK_INDEX, GATHER, SCATTER_ADD, SCATTER_SET, NONZERO, ARGSORT)
+OPS = table(CHECK_INDEX, GATHER, SCATTER_ADD, SCATTER_SET, NONZERO, LENGTH, ARGSORT)
