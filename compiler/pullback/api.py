@@ -80,8 +80,11 @@ def _is_sympy(value: Any) -> bool:
     return isinstance(value, (sympy.Basic, sympy.MatrixBase, sympy.NDimArray))
 
 
-def load(path: str | Path, *, fast_math: bool = False) -> CompiledFunction:
-    """The Function of an expression file. ExpressionError (file, line, column) if it is wrong.
+def load(path: str | Path, *, fast_math: bool = False, core: str = "", precision: str = "") -> CompiledFunction:
+    """The Function of an expression file, or of an FPCore file. ExpressionError (file, line, column) if it is wrong.
+
+    ``core``: which FPCore of a ``.fpcore`` file that holds several, by its name or as ``"#2"``. ``precision``: ``"binary64"``
+    or ``"binary32"`` for all numbers of an FPCore, whatever it says itself.
 
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
@@ -94,7 +97,7 @@ def load(path: str | Path, *, fast_math: bool = False) -> CompiledFunction:
 
     from pullback.frontends.expression import ExpressionFrontend
 
-    return CompiledFunction(ExpressionFrontend.load(Path(path)), Options(fast_math))
+    return CompiledFunction(ExpressionFrontend.load(Path(path), core, precision), Options(fast_math))
 
 
 # -- transforms: Function -> Function -------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pullback.errors import ExpressionError, ShapeError
+from pullback.frontends import fpcore
 from pullback.frontends.array import Array
 from pullback.frontends.expression_eval import Evaluator, Scope
 from pullback.frontends.expression_names import CONSTANTS, ELEMENT_TYPES, MODULES
@@ -51,7 +52,8 @@ class ExpressionFrontend:
                 source = f"the input {given.name}" if spec.type.shape else ""
                 scope.values[given.name] = Array(trace, value, weak=spec.weak, source=source)
             evaluator = Evaluator(self.program, trace, self._sizes(trace, inputs))
-            output = evaluator.run(self.program.body, scope)
+            with np.errstate(all="ignore"):  # arithmetic on constants is IEEE's, as it is in the function
+                output = evaluator.run(self.program.body, scope)
             leaves, structure = flatten(output)
             if _has_text(structure):
                 raise self._no_output(evaluator)
@@ -87,8 +89,14 @@ class ExpressionFrontend:
         return evaluator.source.error(self.program.body[-1], "an output is a number or an array", "or a tuple or dict of such")
 
     @staticmethod
-    def load(path: str | Path) -> ExpressionFrontend:
-        """The program of a file. ExpressionError if it is wrong, OSError if it cannot be read."""
+    def load(path: str | Path, core: str = "", precision: str = "") -> ExpressionFrontend:
+        """The program of a file. ExpressionError if it is wrong, OSError if it cannot be read.
+
+        Of an FPCore file (``.fpcore``) the one named ``core``, with its numbers in ``precision`` instead of its own.
+        """
+        if Path(path).suffix.lower() == fpcore.SUFFIX:
+            program, name = fpcore.read(path, core, precision)
+            return ExpressionFrontend(program, _identifier(name))
         return ExpressionFrontend(read(Source.read(path)), _identifier(Path(path).stem))
 
     @staticmethod

@@ -146,7 +146,8 @@ class Evaluator:
 
     def name(self, name: str, value: Any) -> None:
         """Enter an assigned value into the table of named intermediates; constants and inputs have no place there."""
-        if isinstance(value, Array) and value.pending_constant() is None and value.value not in self.trace.params:
+        known = not isinstance(value, Array) or value.pending_constant() is not None
+        if not known and name.isidentifier() and value.value not in self.trace.params:
             self.named[name] = value
         else:
             self.named.pop(name, None)

@@ -67,8 +67,8 @@ class Source:
     lines: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @staticmethod
-    def of(text: str, name: str) -> Source:
-        """Checked against the limits. ``name`` is the file's, or ``<expression>``."""
+    def of(text: str, name: str, python: bool = True) -> Source:
+        """Checked against the limits. ``name`` is the file's, or ``<expression>``. ``python``: Python's parser will read it."""
         text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         if len(text) > MAX_SOURCE:
             raise ExpressionError(f"{name}: the text has {len(text):,} characters; at most {MAX_SOURCE:,} are read")
@@ -78,11 +78,13 @@ class Source:
                 raise source.at(
                     number, 0, f"the line has {len(line):,} characters; at most {MAX_LINE:,} are read", "break it into several"
                 )
-        source.scan()
+        source.characters()
+        if python:
+            source.scan()
         return source
 
     @staticmethod
-    def read(path: str | Path) -> Source:
+    def read(path: str | Path, python: bool = True) -> Source:
         """A file's text; no more is read than the limit allows. OSError where it cannot be opened."""
         with open(path, "rb") as file:
             data = file.read(4 * MAX_SOURCE + 1)
@@ -93,7 +95,7 @@ class Source:
         except UnicodeDecodeError as error:
             line = data[: error.start].count(b"\n") + 1
             raise ExpressionError(f"{path}:{line}: the file is not text in UTF-8 (byte {error.start})") from None
-        return Source.of(text, str(path))
+        return Source.of(text, str(path), python)
 
     # -- errors -----------------------------------------------------------------------------------------------------
     def at(self, line: int, column: int, message: str, remedy: str = "", width: int = 1) -> ExpressionError:
@@ -135,8 +137,8 @@ class Source:
         raise self.at(*self._place(offset), message, remedy)
 
     # -- the scan ---------------------------------------------------------------------------------------------------
-    def scan(self) -> None:
-        """Cap nesting; see Note [Hostile files]. Brackets must match, so that the parser never has to guess."""
+    def characters(self) -> None:
+        """Refuse what is no text: messages that quote it end up on a terminal."""
         control = _CONTROL.search(self.text)
         if control is not None:
             self.fail(control.start(), f"the character U+{ord(control[0]):04X} does not belong in an expression file")
@@ -144,6 +146,9 @@ class Source:
             self.text.encode()
         except UnicodeEncodeError as error:
             self.fail(error.start, "the text is not valid Unicode")
+
+    def scan(self) -> None:
+        """Cap nesting; see Note [Hostile files]. Brackets must match, so that the parser never has to guess."""
         text, position, levels, operand = self.text, 0, [_Level("", 0)], False
         pending = 0  # operators that wait for their right operand, of all levels
         while position < len(text):
