@@ -26,6 +26,7 @@ Examples:
   pullback explain '(x + y)*z' --at x=4 --at y=-3 --at z=5
   pullback check model.expr --data table.csv --at b='[0.5, 1]'
   pullback emit 'exp(x)*y' --stage adjoint
+  pullback grad rosa.fpcore:Pendulum --at t0=0.5 --at w0=-1 --at N=100
 
 \b
 An expression file holds inputs with types, named steps and a return:
@@ -73,7 +74,8 @@ class _Main(_Arguments, click.Group):
 def cli() -> None:
     """Exact gradients of formulas, as machine code.
 
-    FILE is an expression file, or an expression such as 'x**2*sin(y)' itself; alone, it means grad.
+    FILE is an expression file, or an expression such as 'x**2*sin(y)' itself; alone, it means grad. Of a file in FPCore that
+    holds several, FILE.fpcore:NAME is one.
     """
 
 
@@ -81,7 +83,9 @@ Function = Callable[..., Any]
 
 
 def _inputs(function: Function) -> Function:
+    precision = "The format of all numbers of an FPCore, whatever it says itself."
     for option in (
+        click.option("--precision", type=click.Choice(["binary64", "binary32"]), help=precision),
         click.option("--data", multiple=True, metavar="FILE", help="A table of inputs: .csv (columns), .npz or .json."),
         click.option("--at", multiple=True, metavar="NAME=VALUE", help="An input: a number, a list [1, 2] or a .npy file."),
         click.argument("target", metavar="FILE|EXPRESSION"),
@@ -112,9 +116,9 @@ def _seed(function: Function) -> Function:
 @_inputs
 @_output
 @_json
-def run(target: str, at: Sequence[str], data: Sequence[str], output: str | None, as_json: bool) -> None:
+def run(target: str, at: Sequence[str], data: Sequence[str], precision: str | None, output: str | None, as_json: bool) -> None:
     """The value at a point."""
-    program = load(target, at, data)
+    program = load(target, at, data, precision)
     values = program.complete("run")
     with reported():
         value = program.function(**values)
@@ -136,6 +140,7 @@ def grad(
     target: str,
     at: Sequence[str],
     data: Sequence[str],
+    precision: str | None,
     seed: str | None,
     seed_mode: str | None,
     wrt: Sequence[str],
@@ -143,7 +148,7 @@ def grad(
     as_json: bool,
 ) -> None:
     """The value and the gradient by each input."""
-    program = load(target, at, data)
+    program = load(target, at, data, precision)
     values = program.complete("grad")
     names = list(dict.fromkeys(wrt)) or program.floating()
     if not names:
@@ -171,9 +176,9 @@ def _seed_value(program: Program, seed: str | None) -> Any:
 @cli.command(cls=_Command)
 @_inputs
 @_json
-def check(target: str, at: Sequence[str], data: Sequence[str], as_json: bool) -> None:
+def check(target: str, at: Sequence[str], data: Sequence[str], precision: str | None, as_json: bool) -> None:
     """Verify the derivatives; exit status 1 if they fail."""
-    program = load(target, at, data)
+    program = load(target, at, data, precision)
     values = program.complete("check")
     with reported():
         report = program.function.check(**values)
@@ -194,13 +199,14 @@ def explain(
     target: str,
     at: Sequence[str],
     data: Sequence[str],
+    precision: str | None,
     seed: str | None,
     seed_mode: str | None,
     graph: str | None,
     as_json: bool,
 ) -> None:
     """The chain rule, step by step."""
-    program = load(target, at, data)
+    program = load(target, at, data, precision)
     values = program.complete("explain")
     with reported(program):
         from pullback.explain import explain as tell
@@ -217,9 +223,9 @@ def explain(
 @cli.command(cls=_Command)
 @_inputs
 @click.option("--stage", type=click.Choice(STAGES), default="ir", show_default=True, help="What to print.")
-def emit(target: str, at: Sequence[str], data: Sequence[str], stage: str) -> None:
+def emit(target: str, at: Sequence[str], data: Sequence[str], precision: str | None, stage: str) -> None:
     """The text of a stage of compilation. Without inputs it is for their declared types."""
-    program = load(target, at, data)
+    program = load(target, at, data, precision)
     with reported():
         click.echo(_stage(program, stage, {} if program.missing else program.values))
 

@@ -17,6 +17,7 @@ from pullback.cli.data import Table, assignments, gather, unused
 from pullback.cli.errors import CommandError
 from pullback.compiled import CompiledFunction
 from pullback.errors import PullbackError, SeedError
+from pullback.frontends import fpcore
 from pullback.frontends.expression import ExpressionFrontend, inline
 from pullback.frontends.expression_names import CONSTANTS, ELEMENT_TYPES
 from pullback.frontends.expression_source import clipped
@@ -26,7 +27,7 @@ from pullback.wording import output_names
 from pullback_runtime.binding import REQUIRED
 from pullback_runtime.signature import FLOATS, Structure
 
-SUFFIXES = (".expr", ".pb", ".py", ".txt")
+SUFFIXES = (".expr", ".fpcore", ".pb", ".py", ".txt")
 
 
 @dataclass(frozen=True)
@@ -78,18 +79,19 @@ def _example(parameter: Any) -> str:
 
 
 def is_file(target: str) -> bool:
+    """Whether the target is a file, or a part of one: ``FILE.fpcore:NAME``."""
     try:
-        return os.path.isfile(target)
+        return os.path.isfile(target) or os.path.isfile(fpcore.split(target)[0])
     except ValueError:  # a null character
         return False
 
 
-def load(target: str, at: Sequence[str], data: Sequence[str]) -> Program:
+def load(target: str, at: Sequence[str], data: Sequence[str], precision: str | None = None) -> Program:
     """The program of a file's name or an expression, with the inputs that ``--at`` and ``--data`` give."""
     given = assignments(at)
     tables = [Table(path) for path in data]
     with reported():
-        frontend = _frontend(target, given, tables)
+        frontend = _frontend(target, given, tables, precision or "")
         function = CompiledFunction(frontend, Options())
     values = gather(frontend.parameters, given, tables)
     for parameter in frontend.parameters:
@@ -98,11 +100,14 @@ def load(target: str, at: Sequence[str], data: Sequence[str]) -> Program:
     return Program(function, target, {p.name: values[p.name] for p in frontend.parameters if p.name in values}, at, tables)
 
 
-def _frontend(target: str, given: Mapping[str, Any], tables: Sequence[Table]) -> ExpressionFrontend:
+def _frontend(target: str, given: Mapping[str, Any], tables: Sequence[Table], precision: str) -> ExpressionFrontend:
+    path, core = (target, "") if os.path.isfile(target) else fpcore.split(target)
+    if precision and not path.lower().endswith(fpcore.SUFFIX):
+        raise CommandError("--precision is for .fpcore files; the inputs of an expression file say their own: x: f32")
     if is_file(target):
-        return ExpressionFrontend.load(target)
-    if target.lower().endswith(SUFFIXES) and " " not in target and "(" not in target:
-        raise CommandError(f"there is no file {clipped(target)}")
+        return ExpressionFrontend.load(path, core, precision)
+    if core or (target.lower().endswith(SUFFIXES) and " " not in target and "(" not in target):
+        raise CommandError(f"there is no file {clipped(path)}")
     if len(target) < 1000 and os.path.isdir(target):
         raise CommandError(f"{clipped(target)} is a directory; a file or an expression expected")
     types: dict[str, Type | None] = {n: None if np.ndim(v) else Type(f64) for n, v in given.items()}
