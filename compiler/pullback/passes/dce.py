@@ -121,8 +121,10 @@ class _Marks:
             if all(a is b for a, b in zip(blocks, instr.blocks, strict=True)):
                 return instr
             return Instr(instr.op, instr.outs, instr.args, instr.attrs, blocks, instr.loc)
-        first = len(instr.args) - len(instr.outs) if instr.op.name != "if" else len(instr.args)
-        args = instr.args[:first] + _chosen(instr.args[first:], keep)
+        args = instr.args
+        if instr.op.name != "if":  # which takes none of what it gives
+            first = len(args) - len(keep)
+            args = args[:first] + _chosen(args[first:], keep)
         blocks = tuple(
             self._block(block, keep, block is not instr.blocks[0] or instr.op.name != "while") for block in instr.blocks
         )
