@@ -98,7 +98,8 @@ def select(found: Sequence[Core], wanted: str, file: str) -> Core:
 
 
 def _example(found: Sequence[Core]) -> str:
-    return next((c.name for c in found if c.name and c.name.isidentifier()), "#1")
+    names = [c.name for c in found]
+    return next((name for name in names if name.isidentifier() and names.count(name) == 1), "#1")
 
 
 def program(core: Core, precision: str = "") -> Program:

@@ -211,8 +211,8 @@ class Writer(Values):
         return Expression(self.call(form, "np.array", elements), ARRAY)
 
     # -- let and if -------------------------------------------------------------------------------------------------
-    def bindings(self, form: Form, count: int, what: str) -> list[tuple[Form, ...]]:
-        """``([x e] ...)``; each name once."""
+    def bindings(self, form: Form, count: int, what: str, again: bool = False) -> list[tuple[Form, ...]]:
+        """``([x e] ...)``; each name once, unless it may be bound ``again``."""
         if form.items is None:
             raise form.error(f"a list of bindings expected: ({what} ...)")
         seen: set[str] = set()
@@ -220,7 +220,7 @@ class Writer(Values):
             name = binding.items[0].text if binding.items else ""
             if binding.items is None or len(binding.items) != count or not name or is_number(binding.items[0]):
                 raise binding.error(f"a binding {what} expected")
-            if name in seen:
+            if name in seen and not again:
                 raise binding.items[0].error(f"{clipped(name)} is bound twice here", "")
             seen.add(name)
         return [binding.items for binding in form.items if binding.items is not None]
@@ -228,7 +228,7 @@ class Writer(Values):
     def let(self, form: Form, at: Context, sequential: bool) -> Task:
         bindings, result = self.parts(form, 2, "([x e] ...) expression")
         inner = at
-        for name, value in self.bindings(bindings, 2, "[x e]"):
+        for name, value in self.bindings(bindings, 2, "[x e]", again=sequential):
             e = yield value, inner if sequential else at
             inner = inner.bind(name.text, self.assign(name, self.unique(name.text), e, at))
         return (yield result, inner)
