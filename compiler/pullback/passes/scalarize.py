@@ -20,7 +20,6 @@ from pullback.ir.core import Block, Builder, Func, Instr, Value
 from pullback.ir.ops.base import Decompose
 from pullback.ir.types import StackType, Type, i64
 from pullback.passes.apart import Plan, elements, index_operands
-from pullback.passes.cse import cse
 from pullback.passes.dce import dce
 from pullback.passes.elements import assembled, each, element, handler
 from pullback.passes.rewrite import rewrite
@@ -34,7 +33,7 @@ def scalarize(func: Func) -> Func:
     plan = Plan(func)
     if plan.idle:
         return func
-    return dce(cse(_Scalarizer(func, plan).run()))
+    return dce(_Scalarizer(func, plan).run())
 
 
 def _decompose(b: Builder, instr: Instr) -> tuple[Value, ...] | None:
