@@ -9,6 +9,7 @@ or ``ravel`` of something that may not be contiguous), writing to either of the 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from pullback.ir.core import Value
 from pullback.ir.dims import Size
 from pullback.ir.types import FROM_NUMPY, DType, Shape, Type
 
+_VERSIONS = itertools.count(1)  # unique, so that a version that was undone is never taken for a later one
 UNROLL_LIMIT = 10_000  # elements that iterating over an array unrolls into; more would not be a program any more
 
 
@@ -44,7 +46,8 @@ class Array:
     """A traced array or scalar. ``source`` says where the data is the caller's (and may not be written); "" for our own.
 
     ``known`` is the number itself, for constants and for integers computed from them: an index or a condition made of it is
-    no traced value.
+    no traced value. ``region`` is the block that it was made in, None for the function's own (see staging_region.py).
+    ``shared`` says why it must not be written to although it is the function's own: another name may or may not stand for it.
     """
 
     __slots__ = (
@@ -56,6 +59,8 @@ class Array:
         "context",
         "contiguous",
         "mutable_scalar",
+        "region",
+        "shared",
         "source",
         "weak",
     )
@@ -73,6 +78,7 @@ class Array:
         contiguous: bool = False,
     ):
         self.context = trace
+        self.region = trace.region
         self._value = value
         self._version = 0 if alias is None else alias.base.version
         self._constant: np.ndarray[Any, Any] | None = None
@@ -82,6 +88,7 @@ class Array:
         self.alias = alias
         self.contiguous = contiguous
         self.mutable_scalar = False
+        self.shared = ""
 
     @staticmethod
     def constant(trace: Trace, data: np.ndarray[Any, Any], weak: bool = False) -> Array:
@@ -105,8 +112,7 @@ class Array:
 
     @property
     def value(self) -> Value:
-        if self.context.finished:
-            raise TraceError("a traced array is used after its function was traced; return it instead of storing it outside")
+        self._check_place()
         if self.alias is not None and self._version != self.alias.base.version:
             if not self.alias.exact:
                 raise self.context.error(
@@ -114,12 +120,52 @@ class Array:
                     "whether this array sees the write to the one it was reshaped from depends on the layout in memory",
                     "copy before writing: y = x.reshape(...).copy()",
                 )
-            self._value = self.alias.read(self.alias.base.value)
+            base = self.alias.base.value
+            self._touch()
+            self._value = self.alias.read(base)
             self._version, self._known, self._constant = self.alias.base.version, None, None
         if self._value is None:
             assert self._constant is not None
+            self._touch()
             self._value = self.context.here().const(self._constant, FROM_NUMPY[self._constant.dtype])
         return self._value
+
+    def _check_place(self) -> None:
+        if self.context.finished:
+            raise TraceError("a traced array is used after its function was traced; return it instead of storing it outside")
+        if self.region is not None and self.region.closed:
+            raise self.context.error(
+                TraceError,
+                f"a value that was made in {self.region.what} is used outside of it, where it may not exist",
+                "assign it to a variable that has a value before, or store it in an array",
+            )
+
+    # -- what it holds, for regions ---------------------------------------------------------------------------------
+    def _touch(self) -> None:
+        """Before the contents change: a region that the array does not belong to undoes that when it is left."""
+        region = self.context.region
+        if region is not None and region is not self.region:
+            region.keep(self)
+
+    def contents(self) -> Any:
+        return self._value, self._version, self._known, self._constant
+
+    def restore(self, contents: Any) -> None:
+        self._value, self._version, self._known, self._constant = contents
+
+    def put(self, value: Value) -> None:
+        """Make an array that is no view hold another value."""
+        self._touch()
+        self._value, self._known, self._constant = value, None, None
+        self._version = next(_VERSIONS)
+
+    @property
+    def root(self) -> Array:
+        """The array whose memory this one shares; itself if it is no view."""
+        array = self
+        while array.alias is not None:
+            array = array.alias.base
+        return array
 
     @property
     def known(self) -> np.ndarray[Any, Any] | None:
@@ -153,8 +199,14 @@ class Array:
                 f"{self.source} would be changed in place; a compiled function modifies nothing that it is given",
                 "write to a copy: y = x.copy(), or build a new array",
             )
+        if self.shared:
+            raise self.context.error(TraceError, self.shared, "write to a copy: y = x.copy()")
+        self._check_place()
         if self.alias is None:
-            self._version += 1
+            self.put(value)
+            region = self.context.region
+            if region is not None and region is not self.region:
+                region.written[id(self)] = self
         else:
             if self.alias.write is None or not self.alias.exact:
                 raise self.context.error(
@@ -163,8 +215,9 @@ class Array:
                     "write to a copy: y = x.copy()",
                 )
             self.alias.base.assign(self.alias.write(self.alias.base.value, value))
+            self._touch()
             self._version = self.alias.base.version
-        self._value, self._known, self._constant = value, None, None
+            self._value, self._known, self._constant = value, None, None
 
     def look(
         self,

@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -26,11 +26,12 @@ import numpy as np
 
 import pullback_runtime
 from pullback.errors import DTypeError, PullbackError, ShapeError, TraceError, UnsupportedError
+from pullback.frontends.staging_region import Region
 from pullback.frontends.traced import Guard, Hidden, SizeGuard, Traced
 from pullback.ir import dims
-from pullback.ir.core import UNKNOWN, Builder, Func, Instr, Loc, Value, replace_sizes, sizes_in
+from pullback.ir.core import UNKNOWN, Block, Builder, Func, Instr, Loc, Value, replace_sizes, sizes_in, walk
 from pullback.ir.dims import Dim, Size
-from pullback.ir.types import FROM_NUMPY, DType, Shape, Type, i64
+from pullback.ir.types import FROM_NUMPY, DType, Shape, StackType, Type, i64
 from pullback_runtime.signature import Structure, is_static
 
 LARGE = 1_000_003  # a length declared ahead of data, for decisions; a prime, so that it divides nothing by accident
@@ -106,6 +107,8 @@ class Trace:
         self.name = name
         self.loc = loc
         self.builder = Builder()
+        self.region: Region | None = None  # the innermost block that is being traced
+        self.pending: list[Region] = []  # blocks that were traced and wait for what they yield
         self.params: list[Value] = []
         self.hidden: dict[str, tuple[Hidden, Value]] = {}
         self.hints: dict[str, int] = {}
@@ -311,16 +314,18 @@ class Trace:
         self.equations[symbol] = size
         self.symbols.remove(symbol)
         values = {symbol: size}
-        for value in (*self.params, *(v for _, v in self.hidden.values())):
-            if symbol in dims.symbols(value.type.shape):
-                value.type = value.type.replace(values)
-        for place, instr in enumerate(self.builder.body):
-            for out in instr.outs:
-                if symbol in dims.symbols(out.type.shape):
-                    out.type = out.type.replace(values)
-            attrs = replace_sizes(instr.attrs, values)
-            if attrs is not instr.attrs:
-                self.builder.body[place] = Instr(instr.op, instr.outs, instr.args, attrs, instr.blocks, instr.loc)
+        _replace_types((*self.params, *(v for _, v in self.hidden.values())), values)
+        builder: Builder | None = self.builder
+        while builder is not None:  # of the innermost block and of those around it
+            builder.body[:] = [_with_sizes(instr, values) for instr in builder.body]
+            builder = builder.parent
+        region = self.region
+        while region is not None:
+            _replace_types(region.params, values)
+            region = region.parent
+        for region in self.pending:
+            region.builder.body[:] = [_with_sizes(instr, values) for instr in region.builder.body]
+            _replace_types(region.params, values)
 
     def mismatch(self, left: Shape, right: Shape) -> PullbackError:
         """NumPy's broadcasting error, with the lengths of the arguments at hand."""
@@ -381,6 +386,8 @@ class Trace:
             b = self.builder
             symbol = next(s for s in (f"k{j}" for j in itertools.count()) if s not in self.counts and s not in self.hints)
             self.counts.add(symbol)
+            if self.region is not None:
+                self.region.counts.add(symbol)
             flat = mask if mask.type.rank == 1 else b.reshape(mask, shape=(mask.type.size,))
             found = self.masks[mask] = b.nonzero(flat, symbol=symbol)
         return found
@@ -394,7 +401,7 @@ class Trace:
         if self.refusal is not None:
             raise self.refusal
         self.builder.loc = UNKNOWN
-        used = {arg for instr in self.builder.body for arg in instr.args} | set(results)
+        used = {arg for instr in walk(Block((), tuple(self.builder.body))) for arg in instr.args} | set(results)
         kept = [(hidden, value) for hidden, value in self.hidden.values() if value in used]
         defined = dims.symbols(s for v in (*self.params, *(v for _, v in kept)) for s in v.type.shape) | self.counts
         if not self._used_symbols(results) <= defined:  # the length of an otherwise unused array is in use
@@ -407,7 +414,7 @@ class Trace:
     def _used_symbols(self, results: Sequence[Value]) -> frozenset[str]:
         """The symbols of what was built and of the guards."""
         sizes: list[Size] = [s for v in results for s in v.type.shape]
-        for instr in self.builder.body:
+        for instr in walk(Block((), tuple(self.builder.body))):
             sizes += sizes_in(instr)
         for guard in map(self._canonical_guard, self.guards.values()):
             sizes += [guard.left, guard.right] if isinstance(guard, SizeGuard) else []
@@ -417,6 +424,25 @@ class Trace:
         if isinstance(guard, SizeGuard):
             return replace(guard, left=self.canonical(guard.left), right=self.canonical(guard.right))
         return guard
+
+
+def _replace_types(made: Iterable[Value], sizes: Mapping[str, Size]) -> None:
+    for value in made:
+        array = value.type.element if isinstance(value.type, StackType) else value.type
+        if not dims.symbols(array.shape).isdisjoint(sizes):
+            value.type = value.type.replace(sizes)
+
+
+def _with_sizes(instr: Instr, sizes: Mapping[str, Size]) -> Instr:
+    """The instruction with symbols replaced, in the blocks that it carries too; the types of values change in place."""
+    _replace_types(instr.outs, sizes)
+    attrs = replace_sizes(instr.attrs, sizes)
+    if attrs is instr.attrs and not instr.blocks:
+        return instr
+    for block in instr.blocks:
+        _replace_types(block.params, sizes)
+    blocks = tuple(Block(b.params, tuple(_with_sizes(inner, sizes) for inner in b.body)) for b in instr.blocks)
+    return Instr(instr.op, instr.outs, instr.args, attrs, blocks, instr.loc)
 
 
 def never_negative(size: Size) -> bool:

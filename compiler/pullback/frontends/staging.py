@@ -1,0 +1,373 @@
+"""Branches and loops on traced values: Python blocks become blocks of the IR's ``if``, ``for`` and ``while``.
+
+This is the core that the frontends share; it knows nothing of syntax. A frontend hands over its variables as a *state*, a dict
+from names to Python values (traced arrays, numbers, trees of them, anything; :data:`UNBOUND` for a name without a value), and
+each block as a function that takes a state and returns the state after it. ::
+
+    stage_if(trace, condition, then, other, state) -> state
+        condition: a traced scalar;  then, other: (state) -> state
+    stage_while(trace, test, body, state, stop="") -> state
+        test: (state) -> condition (traced, or a bool where it is always one);  body: (state) -> state
+    stage_for(trace, trips, body, state, stop="", certain=False) -> state
+        trips: an int, a Size or a traced i64 scalar;  body: (state, trip) -> state, ``trip`` a traced i64 from 0
+
+All take ``optional``, names whose value does not matter where they have none (a value that is returned later, say), ``roots``,
+other Python values that the blocks can reach and change (variables of callers), and ``text``, what the construct is called in
+messages ("the loop"). ``stop`` is the name of a variable that ends a loop when it has become true: ``break`` is written so.
+``certain`` says that a loop makes at least one trip: a variable that every trip sets has a value afterwards.
+
+A block may be traced several times, and what it did to the state's lists, dicts, objects and arrays is undone each time: it
+must have no effect besides. Afterwards, each array that a block wrote to holds the result, whoever refers to it; each variable
+that a block set has a fresh value. Types of carried variables are those in which the value before the loop and that of every
+trip meet by NumPy's rules. A variable for which there is no such type, or that has a value on one way only, holds a
+:class:`Lack` afterwards: :func:`use` raises the error that says why. Blocks that raise :class:`Unreachable` (after emitting the
+``check`` that fails) end there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pullback.errors import TraceError
+from pullback.frontends.array import Array
+from pullback.frontends.promote import wrap
+from pullback.frontends.staging_core import Outcome, Slot, Stage, State, Unreachable, boolean, numbers, use
+from pullback.frontends.staging_region import Region
+from pullback.frontends.staging_tree import (
+    UNBOUND,
+    Lack,
+    Lost,
+    Merge,
+    Missing,
+    Node,
+    Sides,
+    Unbound,
+    build,
+    describe,
+    emit,
+    ghost,
+    outs,
+    same_merge,
+)
+from pullback.frontends.trace import Trace
+from pullback.ir.core import Block, Builder, Value
+from pullback.ir.dims import Dim, Size
+from pullback.ir.ops import OPS
+from pullback.ir.types import Type, bool_, i64
+
+__all__ = ["UNBOUND", "Lack", "Stage", "State", "Unreachable", "boolean", "stage_for", "stage_if", "stage_while", "use"]
+MAX_PASSES = 12  # of a loop's body until the types of what it carries are settled; each pass can only widen them
+
+
+def stage_if(
+    trace: Trace,
+    condition: Any,
+    then: Callable[[State], State],
+    other: Callable[[State], State],
+    state: Mapping[str, Any],
+    *,
+    optional: Collection[str] = (),
+    roots: Sequence[Any] = (),
+    text: str = "the if",
+) -> State:
+    """Both arms are traced; the state after them is what the condition chooses when the function runs."""
+    stage = Stage(trace, state, roots, optional, text)
+    chosen = boolean(trace, condition, text)
+    waiting = len(trace.pending)
+    try:
+        arms = [stage.run(Region(trace, stage.what), lambda: dict(stage.state), arm) for arm in (then, other)]
+        slots = list(dict.fromkeys(slot for arm in arms for slot in arm.nodes))
+        before = {slot: stage.before(slot) for slot in slots}
+        sides = Sides("in one arm", "in the other arm", f"of {stage.what}", "has a value in one arm only")
+        merges: dict[Slot, Merge] = {}
+        for slot in slots:
+            joiner = stage.joiner(slot, sides, [arm.region for arm in arms])
+            nodes = [arm.node(slot, before[slot]) for arm in arms]
+            merges[slot] = joiner.join(nodes[0], nodes[1])
+        stage.protect(merges, arms, before)
+        stage.freeze()
+        blocks = []
+        for arm in arms:
+            with arm.region as region:
+                region.builder.loc = stage.loc
+                values = [v for slot in slots for v in emit(trace, merges[slot], arm.node(slot, before[slot]))]
+                blocks.append(region.builder.close("yield", values))
+    finally:
+        del trace.pending[waiting:]
+    trace.builder.loc = stage.loc
+    results = iter(trace.builder.emit(OPS["if"], (chosen,), blocks=blocks))
+    after = dict(stage.state)
+    for slot, merge in merges.items():
+        stage.place(slot, build(trace, merge, results, stage.name(slot)), after)
+    if all(arm.dead for arm in arms):
+        raise Unreachable
+    return after
+
+
+def stage_while(
+    trace: Trace,
+    test: Callable[[State], Any],
+    body: Callable[[State], State],
+    state: Mapping[str, Any],
+    *,
+    stop: str = "",
+    optional: Collection[str] = (),
+    roots: Sequence[Any] = (),
+    text: str = "the loop",
+) -> State:
+    stage = Stage(trace, state, roots, optional, text)
+    return Loop(stage, lambda inner, trip: body(inner), test, None, stop, False).staged()
+
+
+def stage_for(
+    trace: Trace,
+    trips: Array | Size,
+    body: Callable[[State, Array], State],
+    state: Mapping[str, Any],
+    *,
+    stop: str = "",
+    certain: bool = False,
+    optional: Collection[str] = (),
+    roots: Sequence[Any] = (),
+    text: str = "the loop",
+) -> State:
+    stage = Stage(trace, state, roots, optional, text)
+    bound = trace.here().dim(trips) if isinstance(trips, (int, Dim)) else wrap(trips).value
+    return Loop(stage, body, None, bound, stop, certain).staged()
+
+
+@dataclass(slots=True)
+class Pass:
+    """One tracing of a loop: what it carries, the parameters of its body, and what that did."""
+
+    carried: dict[Slot, Merge]
+    late: frozenset[Slot]  # places that have no value until a trip sets them
+    params: dict[Slot, list[Value]] = field(default_factory=dict)
+    entry: dict[Slot, Node] = field(default_factory=dict)  # what they are in the body
+    counter: Value | None = None
+    test: Outcome | None = None
+    body: Outcome | None = None
+
+
+class Loop:
+    """Finds what a loop carries, and in which types, by tracing it until nothing changes; then emits it.
+
+    A loop over a number of trips that can be stopped (``break``) is a ``while`` that counts.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        body: Callable[[State, Any], State],
+        test: Callable[[State], Any] | None,
+        trips: Value | None,
+        stop: str,
+        certain: bool,
+    ):
+        self.stage = stage
+        self.trace = stage.trace
+        self.body = body
+        self.test = test
+        self.trips = trips
+        self.stop = stop
+        self.certain = certain
+        self.is_while = trips is None
+        self.never = False  # whether there is no trip at all
+        self.endless = False  # whether nothing can end it
+        self.sides = Sides("before", "after a trip", f"of {stage.what}", "gets its first value in a trip")
+        self.before: dict[Slot, Node] = {}
+
+    def staged(self) -> State:
+        waiting = len(self.trace.pending)
+        try:
+            found = self._settled()
+            if found is None:
+                return dict(self.stage.state)
+            if self.endless:
+                raise self.trace.error(TraceError, f"{self.stage.what} never ends", "end it by its condition or by break")
+            self.stage.freeze()
+            blocks = self._blocks(found)
+        finally:
+            del self.trace.pending[waiting:]
+        builder = self.trace.builder
+        builder.loc = self.stage.loc
+        start = [v for slot, merge in found.carried.items() for v in emit(self.trace, merge, self.before[slot])]
+        if not self.is_while:
+            assert self.trips is not None
+            results = builder.emit(OPS["for"], (self.trips, *start), blocks=blocks)
+        else:
+            count = () if self.trips is None else (builder.const(0, i64),)
+            results = builder.emit(OPS["while"], (*count, *start), blocks=blocks)[len(count) :]
+        after = dict(self.stage.state)
+        values = iter(results)
+        for slot, merge in found.carried.items():
+            self.stage.place(slot, build(self.trace, merge, values, self.stage.name(slot)), after)
+        return after
+
+    # -- the fixpoint -----------------------------------------------------------------------------------------------
+    def _settled(self) -> Pass | None:
+        """The pass that ends in the types that it started from; None if there are no trips."""
+        now = Pass({}, frozenset())
+        for _ in range(MAX_PASSES):
+            waiting = len(self.trace.pending)
+            self._trace(now)
+            if self.never:
+                return None
+            carried, late = self._meet(now)
+            settled = late == now.late and carried.keys() == now.carried.keys()
+            settled = settled and all(same_merge(self.trace, carried[s], now.carried[s]) for s in carried)
+            if settled and not self._protected(carried, now):
+                return now
+            del self.trace.pending[waiting:]
+            now = Pass(carried, late)
+        raise self.trace.error(
+            TraceError, f"the types of the variables of {self.stage.what} do not settle", "give them the types they get before"
+        )
+
+    def _trace(self, now: Pass) -> None:
+        stage = self.stage
+        self.stage.doubtful.clear()
+        if self.is_while:
+            region = Region(self.trace, stage.what)
+            now.test = stage.run(region, lambda: self._enter(region, now)[0], lambda state: self._condition(now, region, state))
+            if now.test.nodes:
+                name = stage.name(next(iter(now.test.nodes)))
+                raise self.trace.error(TraceError, f"the condition of {stage.what} changes {name!r}", "change it in the body")
+            if self.never:
+                return
+        region = Region(self.trace, stage.what)
+
+        def enter() -> State:
+            state, now.params, now.entry = self._enter(region, now)
+            return state
+
+        now.body = stage.run(region, enter, lambda state: self.body(state, self._trip(now)))
+
+    def _enter(self, region: Region, now: Pass) -> tuple[State, dict[Slot, list[Value]], dict[Slot, Node]]:
+        """Parameters for what is carried, put into place; the state, and what is carried as nodes."""
+        state = dict(self.stage.state)
+        params: dict[Slot, list[Value]] = {}
+        entry: dict[Slot, Node] = {}
+        if self.trips is not None:
+            now.counter = Value("i", Type(i64))
+            region.params.append(now.counter)
+        for slot, merge in now.carried.items():
+            name = self.stage.name(slot)
+            shapes = [self.trace.canonical_shape(out.type.shape) for out in outs(merge)]
+            types = [out.type.with_shape(shape) for out, shape in zip(outs(merge), shapes, strict=True)]
+            params[slot] = [Value(name if name.isidentifier() else "", type) for type in types]
+            region.params += params[slot]
+            if slot in now.late:
+                entry[slot] = ghost(merge)
+                continue
+            value = build(self.trace, merge, iter(params[slot]), name)
+            self.stage.place(slot, value, state)
+            entry[slot] = self.stage.held(self.stage.arrays[slot[1]]) if slot[0] == "array" else describe(self.trace, value)
+        return state, params, entry
+
+    def _trip(self, now: Pass) -> Any:
+        return None if now.counter is None else Array(self.trace, now.counter, weak=True)
+
+    def _condition(self, now: Pass, region: Region, state: State) -> State:
+        """Trace the condition of a ``while``; the block yields it."""
+        b = self.trace.here()
+        stopped = state.get(self.stop, False)
+        stopped = boolean(self.trace, stopped, "break") if isinstance(stopped, Array) else stopped
+        answer: Any
+        if self.trips is not None:
+            assert now.counter is not None
+            answer = b.lt(now.counter, self.trips)
+            answer = b.logical_and(answer, b.logical_not(stopped)) if isinstance(stopped, Value) else answer
+        elif isinstance(stopped, Value):
+            answer = self._unless(stopped, state)
+        else:
+            answer = self._tested(state)
+        first = not now.carried
+        if answer is True and first:
+            self.certain = True
+        self.never, self.endless = answer is False and first, answer is True
+        region.builder.close("yield", (b.const(answer, bool_) if isinstance(answer, bool) else answer,))
+        return state
+
+    def _tested(self, state: State) -> Value | bool:
+        assert self.test is not None
+        answer = self.test(state)
+        if isinstance(answer, Array) and answer.known is None:
+            return boolean(self.trace, answer, self.stage.text)
+        return bool(answer)
+
+    def _unless(self, stopped: Value, state: State) -> Value:
+        """The condition where the loop was not stopped; what it computes is not to be done where it was."""
+        trace, outer = self.trace, self.trace.builder
+        inner = trace.builder = Builder(outer)
+        try:
+            answer = self._tested(state)
+        finally:
+            trace.builder = outer
+        if isinstance(answer, bool):
+            return outer.logical_not(stopped) if answer else outer.const(False, bool_)
+        yes = Builder(outer)
+        blocks = (yes.close("yield", (yes.const(False, bool_),)), inner.close("yield", (answer,)))
+        return outer.emit(OPS["if"], (stopped,), blocks=blocks)[0]
+
+    def _meet(self, now: Pass) -> tuple[dict[Slot, Merge], frozenset[Slot]]:
+        """What is carried, in types that hold it before the loop and after this trip."""
+        assert now.body is not None
+        carried: dict[Slot, Merge] = {}
+        late = set(now.late)
+        for slot in dict.fromkeys((*now.carried, *now.body.nodes)):
+            known = now.carried.get(slot)
+            if isinstance(known, Lost):
+                carried[slot] = known
+                continue
+            if slot not in self.before:
+                self.before[slot] = self.stage.before(slot)
+            entry = now.entry.get(slot, self.before[slot])
+            joiner = self.stage.joiner(slot, self.sides, [now.body.region])
+            unbound = isinstance(entry, Missing) and isinstance(entry.lack, Unbound)
+            if unbound and (joiner.filled or (self.certain and slot[0] == "name")):
+                joiner.filled = True
+                late.add(slot)
+            carried[slot] = joiner.join(entry, now.body.node(slot, entry), known)
+        if self.trips is not None and not self.is_while and ("name", self.stop) in carried:
+            self.is_while, late = True, set(now.late)
+            carried = dict(now.carried)
+        return carried, frozenset(late)
+
+    def _protected(self, carried: dict[Slot, Merge], now: Pass) -> bool:
+        """Whether arrays under two names make another pass necessary, in which they are read-only."""
+        assert now.body is not None
+        changed = self.stage.protect(carried, [now.body], now.entry)
+        for slot in [s for s in carried if s[0] != "array" and s not in now.late]:
+            for number in numbers(self.before[slot]):
+                array = number.array
+                if array is not None and number.type.rank and self.stage.world.holders[id(array.root)] > 1:
+                    changed |= self.stage.share(carried, slot)
+        return changed
+
+    # -- the instruction --------------------------------------------------------------------------------------------
+    def _blocks(self, found: Pass) -> list[Block]:
+        assert found.body is not None
+        blocks = [] if found.test is None else [_block(found.test.region)]
+        with found.body.region as region:
+            builder = region.builder
+            builder.loc = self.stage.loc
+            count = []
+            if self.is_while and found.counter is not None:
+                count = [builder.add(found.counter, builder.const(1, i64))]
+            values = [v for slot, merge in found.carried.items() for v in self._yielded(found, slot, merge)]
+            builder.close("yield", (*count, *values))
+        return [*blocks, _block(region)]
+
+    def _yielded(self, found: Pass, slot: Slot, merge: Merge) -> list[Value]:
+        assert found.body is not None
+        node = found.body.node(slot, found.entry[slot])
+        if slot in found.late and (isinstance(node, Missing) or slot not in found.body.nodes):
+            return found.params[slot]
+        return emit(self.trace, merge, node)
+
+
+def _block(region: Region) -> Block:
+    return Block(tuple(region.params), tuple(region.builder.body))
