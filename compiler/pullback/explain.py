@@ -13,7 +13,8 @@ from pullback.ir.algebra import Numbers
 from pullback.ir.core import Block, Builder, Func, Instr, Value
 from pullback.ir.interp import run, trace_values
 from pullback.ir.ops.base import Elementwise
-from pullback.passes.adjoint import active_values, adjoint
+from pullback.passes.activity import Activity
+from pullback.passes.adjoint import adjoint
 from pullback.wording import Vocabulary, output_names, value_text
 from pullback_runtime import binding
 
@@ -228,7 +229,7 @@ class _Story:
 
     def _active(self) -> set[Value]:
         """Values between the floating inputs and what is seeded."""
-        forward = active_values(self.func, self.floats)
+        forward = Activity(self.func, self.floats, ()).active
         reached = set(self.seeded)
         for instr in reversed(self.func.body[:-1]):
             if any(out in reached for out in instr.outs):

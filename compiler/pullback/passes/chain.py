@@ -88,6 +88,12 @@ def is_singular(instr: Instr, defs: Definitions) -> bool:
     return op.tame is None or not op.tame(instr.attrs, tuple(defs.constant(a) for a in instr.args))
 
 
+def may_be_infinite(instr: Instr, defs: Definitions) -> bool:
+    """Whether a derivative that went through ``instr`` may be infinite; of one that comes from a tape nothing is known."""
+    op = instr.op
+    return is_singular(instr, defs) or (isinstance(op, Weighted) and op.singular) or op.name == "stack.pop"
+
+
 class Values:
     """The algebra of cotangents: what a transpose rule is written over."""
 

@@ -14,7 +14,7 @@ def inline(b: Builder, func: Func, args: Sequence[Value]) -> tuple[tuple[Value, 
     """Append ``func`` applied to ``args``; gives its results and its named values. ShapeError if an argument does not fit."""
     sizes = bind_sizes(func, args)
     new: dict[Value, Value] = dict(zip(func.params, args, strict=True))
-    _copy(b, func.block.body[:-1], sizes, new)
+    copy_body(b, func.block.body[:-1], sizes, new)
     return tuple(new.get(v, v) for v in func.results), renamed(func.names, new)
 
 
@@ -35,7 +35,8 @@ def bind_sizes(func: Func, args: Sequence[Value]) -> dict[str, Size]:
     return sizes
 
 
-def _copy(b: Builder, body: Sequence[Instr], sizes: dict[str, Size], new: dict[Value, Value]) -> None:
+def copy_body(b: Builder, body: Sequence[Instr], sizes: dict[str, Size], new: dict[Value, Value]) -> None:
+    """Append copies; ``new`` maps values to their copies, ``sizes`` symbols, and both grow."""
     for instr in body:
         symbol = symbol_of(instr)
         if symbol is not None and symbol not in sizes:
@@ -53,5 +54,5 @@ def _copy_block(b: Builder, block: Block, sizes: dict[str, Size], new: dict[Valu
     inner = Builder(b)
     params = tuple(Value(p.name, p.type.replace(sizes)) for p in block.params)
     new.update(zip(block.params, params, strict=True))
-    _copy(inner, block.body, sizes, new)
+    copy_body(inner, block.body, sizes, new)
     return Block(params, tuple(inner.body))

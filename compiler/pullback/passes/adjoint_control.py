@@ -1,0 +1,401 @@
+"""The adjoint of loops and branches, nested in any way.
+
+Each block is reversed by itself: its adjoint is a block of the reverse pass. A loop runs its trips backwards, carrying the
+cotangents of the values that it carried forward, and those of values from outside, which every trip adds to. A branch is
+decided again by the same condition. What the reverse blocks read of the forward ones is kept on tapes: see ``tape.py``.
+
+Note [Threads]
+A tape is one stack from the beginning to the end of the function. It passes through every block around the one that pushes,
+as a value that loops carry and branches yield, and in the reverse pass through the mirrored blocks, where it is popped. A
+``Thread`` is a tape as seen by one block: the version with which it begins and ends, forward (``start``, ``end``) and in
+reverse (``top``, ``rest``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pullback.errors import UnsupportedError
+from pullback.ir.core import Block, Builder, Func, Instr, Value, symbol_of, walk
+from pullback.ir.dims import Size
+from pullback.ir.dims import replace as replace_size
+from pullback.ir.ops import OPS
+from pullback.ir.types import StackType, Type, i64
+from pullback.passes.activity import Activity, carried
+from pullback.passes.adjoint_line import Line
+from pullback.passes.chain import Derivative, may_be_infinite
+from pullback.passes.dce import live_body
+from pullback.passes.inline import copy_body
+from pullback.passes.rewrite import Definitions
+from pullback.passes.tape import choose
+
+Trips = tuple[Value, ...] | None  # bounds of the loops around a push, from the inside; None if it may happen less often
+
+
+@dataclass(slots=True)
+class Facts:
+    """What all blocks share."""
+
+    activity: Activity
+    defs: Definitions
+    bounds: dict[str, Size]  # of symbols that the function computes
+
+    def wild(self, instr: Instr) -> bool:
+        """Whether a cotangent that went through the blocks may be infinite."""
+        return any(may_be_infinite(inner, self.defs) for block in instr.blocks for inner in walk(block))
+
+
+@dataclass(slots=True)
+class Thread:
+    """See Note [Threads]."""
+
+    element: Type
+    start: Value
+    end: Value
+    top: Value
+    rest: Value
+    trips: Trips = None  # of the loops within this block
+
+
+class Region(Line):
+    """The reversal of one block."""
+
+    def __init__(self, facts: Facts, builder: Builder, params: Sequence[Value], body: Sequence[Instr]):
+        super().__init__(builder, facts.activity.active, facts.defs)
+        self.facts = facts
+        self.params = list(params)
+        self.local = {*params, *(out for instr in body for out in instr.outs)}
+        self.before: dict[Instr, list[Instr]] = {}  # added to the forward block, before an instruction
+        self.instead: dict[Instr, Instr] = {}  # loops and branches with their tapes
+        self.threads: list[Thread] = []
+        self.at: Instr | None = None
+
+    # -- going backwards --------------------------------------------------------------------------------------------
+    def reverse(self, body: Sequence[Instr]) -> None:
+        for instr in reversed(body):
+            self.at = instr
+            self.builder.loc = instr.loc
+            self.visit(instr)
+
+    def visit(self, instr: Instr) -> None:
+        match instr.op.name:
+            case "if":
+                reverse_if(self, instr)
+            case "for" | "while":
+                reverse_loop(self, instr)
+            case "stack.push":
+                self.push(instr)
+            case "stack.pop":
+                self.pop(instr)
+            case _:
+                super().visit(instr)
+
+    def push(self, instr: Instr) -> None:
+        """The cotangents of what was pushed are themselves a tape, popped here."""
+        ct = self.current(instr.out) if instr.out in self.cotangents else None
+        if ct is not None:
+            rest, element = self.builder.emit(OPS["stack.pop"], (ct.value,))
+            self.contribute(instr.args[0], Derivative(rest))
+            self.contribute(instr.args[1], Derivative(element, None, True))
+
+    def pop(self, instr: Instr) -> None:
+        """... and pushed where it was popped."""
+        rest, element = (self.cotangents.get(out) for out in instr.outs)
+        if rest is None and element is None:
+            return
+        tape = self.empty(instr.args[0].type) if rest is None else rest.value
+        value = self.empty(instr.outs[1].type) if element is None else element.value
+        self.contribute(instr.args[0], Derivative(self.builder.emit(OPS["stack.push"], (tape, value))[0]))
+
+    def contribute(self, value: Value, contribution: Derivative | None) -> None:
+        if contribution is not None and value in self.active and isinstance(value.type, StackType) and self.current(value):
+            raise UnsupportedError("the adjoint of a tape that is read in two places is not available")
+        super().contribute(value, contribution)
+
+    def empty(self, kind: Type | StackType) -> Value:
+        """The cotangent of what nothing depends on."""
+        if isinstance(kind, StackType):
+            return self.builder.emit(OPS["stack.new"], (), {"element": kind.element})[0]
+        return self.builder.zeros(kind)
+
+    def total(self, value: Value) -> Value:
+        found = self.current(value)
+        return self.empty(value.type) if found is None else found.value
+
+    # -- the forward block ------------------------------------------------------------------------------------------
+    def forward(self, body: Sequence[Instr]) -> list[Instr]:
+        found: list[Instr] = []
+        for instr in body:
+            found.extend(self.before.get(instr, ()))
+            found.append(self.instead.get(instr, instr))
+        return found
+
+    def thread(self, element: Type, end: Value, rest: Value, trips: Trips) -> Thread:
+        """Lay a tape through this block; ``end`` and ``rest`` are the versions with which the block within leaves it."""
+        raise NotImplementedError
+
+
+class Whole(Region):
+    """The function itself. Its tapes begin here, and the reverse pass, which is in the same block, sees its values."""
+
+    def __init__(self, func: Func, activity: Activity):
+        defs = Definitions()
+        defs.add(walk(func.block))
+        bounds = {s: _bound(i) for i in walk(func.block) if (s := symbol_of(i)) is not None}
+        super().__init__(Facts(activity, defs, bounds), Builder(), func.params, func.body[:-1])
+        suffixes = (name.rpartition("_")[2] for name in bounds)
+        self.builder._copies = max((int(s) for s in suffixes if s.isdigit()), default=0)
+
+    def gradient(self, value: Value) -> Value:
+        """The cotangent of ``value``, named for it."""
+        found = self.cotangents.get(value)
+        if found is None:
+            return self.builder.zeros(value.type)
+        if value.name and not found.value.name and found.value not in self.active:
+            found.value.name = f"{value.name}_adj"
+        return found.value
+
+    def thread(self, element: Type, end: Value, rest: Value, trips: Trips) -> Thread:
+        b = Builder(loc=self.builder.loc)
+        capacity: Value | None = None
+        if trips is not None and all(bound in self.local for bound in trips):
+            zero = b.const(0, i64)
+            for bound in trips:
+                count = b.maximum(bound, zero)
+                capacity = count if capacity is None else b.mul(capacity, count)
+        (start,) = b.emit(OPS["stack.new"], () if capacity is None else (capacity,), {"element": element})
+        assert self.at is not None
+        self.before.setdefault(self.at, []).extend(b.body)
+        return Thread(element, start, end, end, rest)
+
+
+class Body(Region):
+    """The body of a loop. The cotangent of a value from outside is carried from trip to trip."""
+
+    def __init__(self, outer: Region, block: Block, wild: bool, bound: Value | None):
+        super().__init__(outer.facts, Builder(outer.builder), block.params, block.body[:-1])
+        self.outer = outer
+        self.wild = wild
+        self.bound = bound
+        self.accumulators: dict[Value, Value] = {}
+
+    def current(self, value: Value) -> Derivative | None:
+        found = self.cotangents.get(value)
+        if found is None and value not in self.local and value in self.active:
+            self.accumulators[value] = _adjoint_of(value)
+            found = self.cotangents[value] = Derivative(self.accumulators[value], None, self.wild)
+        return found
+
+    def thread(self, element: Type, end: Value, rest: Value, trips: Trips) -> Thread:
+        kind = StackType(element)
+        if trips is not None:
+            trips = None if self.bound is None else (*trips, self.bound)
+        self.threads.append(Thread(element, Value("tape", kind), end, Value("tape", kind), rest, trips))
+        return self.threads[-1]
+
+
+class Branch(Region):
+    """One block of an ``if``. It goes on with the cotangents that values from outside have so far."""
+
+    def __init__(self, outer: Region, block: Block):
+        super().__init__(outer.facts, Builder(outer.builder), (), block.body[:-1])
+        self.outer = outer
+        self.outs: list[tuple[Value, Value]] = []  # what the ``if`` gives for each thread, forward and in reverse
+
+    def current(self, value: Value) -> Derivative | None:
+        found = self.cotangents.get(value)
+        return self.outer.current(value) if found is None and value not in self.local else found
+
+    def thread(self, element: Type, end: Value, rest: Value, trips: Trips) -> Thread:
+        kind = StackType(element)
+        self.outs.append((Value("tape", kind), Value("tape", kind)))
+        around = self.outer.thread(element, *self.outs[-1], None)
+        self.threads.append(Thread(element, around.start, end, around.top, rest))
+        return self.threads[-1]
+
+
+# -- what both have in common -----------------------------------------------------------------------------------------
+class Closed:
+    """A block and its reversal once it is decided what the tapes keep.
+
+    ``forward`` are the instructions of the forward block, pushes included; ``reverse`` builds the reverse block: it has popped,
+    made again what is cheap, and done the adjoint instructions. ``mapped`` gives what a value of those is called there.
+    """
+
+    def __init__(self, region: Body | Branch, body: Sequence[Instr], roots: Sequence[Value], trip: Value | None = None):
+        adjoint = live_body(region.builder.body, roots)
+        self.forward = region.forward(body)
+        index = region.params[0] if trip is not None else None
+        kept = choose(self.forward, region.params, adjoint, roots, () if index is None else (index,))
+        self.reverse = Builder(region.outer.builder)
+        self._new: dict[Value, Value] = {}
+        self._sizes: dict[str, Size] = {}
+        if index is not None:
+            assert isinstance(region, Body) and region.bound is not None and trip is not None
+            last = self.reverse.sub(region.bound, self.reverse.const(1, i64))
+            self._new[index] = self.reverse.sub(last, trip)
+        order = {out: k for k, instr in enumerate(self.forward) for out in instr.outs}
+        again = [(order[instr.outs[0]], instr) for instr in kept.remade]
+        for value in kept.taped:
+            unpacked = self._keep(region, value)
+            if unpacked is not None:
+                again.append((order[value], unpacked))
+        for _, instr in sorted(again, key=lambda pair: pair[0]):
+            copy_body(self.reverse, (instr,), self._sizes, self._new)
+        copy_body(self.reverse, adjoint, self._sizes, self._new)
+        self.roots = [self.mapped(root) for root in roots]
+
+    def mapped(self, value: Value) -> Value:
+        return self._new.get(value, value)
+
+    def rest(self, thread: Thread) -> Value:
+        """The version of a tape with which the reverse block ends; where nobody pops it is the one that it began with."""
+        return self._new.get(thread.rest, thread.top)
+
+    def _keep(self, region: Body | Branch, value: Value) -> Instr | None:
+        """Push at the end of the forward block, pop at the beginning of the reverse one.
+
+        A value whose shape is not known outside is kept within its bounds; the instruction that takes it out again is returned.
+        """
+        facts = region.facts
+        shape = tuple(replace_size(size, facts.bounds) for size in value.type.shape)
+        b = Builder(loc=self.reverse.loc)
+        pushed = value
+        if shape != value.type.shape:
+            zeros = (0,) * len(shape)
+            pushed = b.slice_set(b.zeros(value.type.with_shape(shape)), value, starts=zeros, steps=(1,) * len(shape))
+        kind = StackType(pushed.type)
+        end, rest = Value("tape", kind), Value("tape", kind)
+        thread = region.thread(pushed.type, end, rest, ())
+        self.forward += [*b.body, Instr(OPS["stack.push"], (end,), (thread.start, pushed), {}, (), self.reverse.loc)]
+        self._new[rest], popped = self.reverse.emit(OPS["stack.pop"], (thread.top,), name=value.name)
+        self._new[rest].name = "tape"
+        if pushed is value:
+            self._new[value] = popped
+            return None
+        attrs = {"starts": (0,) * len(shape), "sizes": value.type.shape, "steps": (1,) * len(shape)}
+        return Instr(OPS["slice"], (value,), (popped,), attrs, (), self.reverse.loc)
+
+
+def _adjoint_of(value: Value) -> Value:
+    return Value(f"{value.name}_adj" if value.name else "", value.type)
+
+
+def _block(old: Block, params: Iterable[Value], body: Sequence[Instr], ends: Iterable[Value]) -> Block:
+    """``old`` with other contents."""
+    end = old.body[-1]
+    return Block(tuple(params), (*body, Instr(end.op, (), tuple(ends), end.attrs, (), end.loc)))
+
+
+# -- branches ---------------------------------------------------------------------------------------------------------
+def reverse_if(outer: Region, instr: Instr) -> None:
+    seeds = [(k, outer.cotangents[out]) for k, out in enumerate(instr.outs) if out in outer.cotangents]
+    if not seeds:
+        return
+    branches = [Branch(outer, block) for block in instr.blocks]
+    for branch, block in zip(branches, instr.blocks, strict=True):
+        for k, ct in seeds:
+            branch.contribute(block.results[k], Derivative(ct.value, None, ct.wild))
+        branch.reverse(block.body[:-1])
+    touched = list(dict.fromkeys(v for branch in branches for v in branch.cotangents if v not in branch.local))
+    totals = [[branch.total(v) for v in touched] for branch in branches]
+    parts = [Closed(branch, block.body[:-1], t) for branch, block, t in zip(branches, instr.blocks, totals, strict=True)]
+    _keep_in_if(outer, instr, branches, parts)
+    blocks = []
+    for number, part in enumerate(parts):
+        rests = [part.rest(t) if k == number else t.top for k, branch in enumerate(branches) for t in branch.threads]
+        blocks.append(part.reverse.close("yield", (*part.roots, *rests)))
+    outs = [_adjoint_of(v) for v in touched]
+    rests = [rest for branch in branches for _, rest in branch.outs]
+    outer.builder.body.append(Instr(instr.op, (*outs, *rests), instr.args, {}, tuple(blocks), instr.loc))
+    wild = outer.facts.wild(instr) or any(ct.wild for _, ct in seeds)
+    for value, out in zip(touched, outs, strict=True):
+        before = outer.current(value)
+        outer.cotangents[value] = Derivative(out, None, wild or (before is not None and before.wild))
+
+
+def _keep_in_if(outer: Region, instr: Instr, branches: Sequence[Branch], parts: Sequence[Closed]) -> None:
+    """The forward ``if`` with its tapes: the branch not taken hands them on as they are."""
+    blocks = []
+    for number, (part, block) in enumerate(zip(parts, instr.blocks, strict=True)):
+        ends = [t.end if k == number else t.start for k, branch in enumerate(branches) for t in branch.threads]
+        blocks.append(_block(block, (), part.forward, (*block.results, *ends)))
+    outs = tuple(end for branch in branches for end, _ in branch.outs)
+    outer.instead[instr] = Instr(instr.op, (*instr.outs, *outs), instr.args, instr.attrs, tuple(blocks), instr.loc)
+
+
+# -- loops ------------------------------------------------------------------------------------------------------------
+def reverse_loop(outer: Region, instr: Instr) -> None:
+    facts, block = outer.facts, instr.blocks[-1]
+    moving = facts.activity.active & facts.activity.useful
+    live = [c for c in carried(instr) if c[1][-1] in moving]
+    if not live:
+        return
+    given = [outer.current(out) for *_, out in live]
+    wild = facts.wild(instr) or any(ct is not None and ct.wild for ct in given)
+    starts = [outer.empty(c[-1].type) if ct is None else ct.value for c, ct in zip(live, given, strict=True)]
+    seeds = [_adjoint_of(out) for *_, out in live]
+    trip = Value("trip", Type(i64)) if instr.op.name == "for" else None
+    body = Body(outer, block, wild, None if trip is None else instr.args[0])
+    for (_, _, result, _), seed in zip(live, seeds, strict=True):
+        body.contribute(result, Derivative(seed, None, wild))
+    body.reverse(block.body[:-1])
+    ends = [body.total(params[-1]) for _, params, _, _ in live]
+    outside = list(body.accumulators)
+    starts += [outer.total(v) for v in outside]
+    ends += [body.total(v) for v in outside]
+
+    part = Closed(body, block.body[:-1], ends, trip)
+    outs = [_adjoint_of(v) for v in (*(init for init, *_ in live), *outside)]
+    around = [_laid(outer, thread) for thread in body.threads]
+    count = _keep_in_loop(outer, instr, body, part, around)
+    params = (*seeds, *(body.accumulators[v] for v in outside), *(t.top for t in body.threads))
+    trip = trip or Value("trip", Type(i64))
+    reverse = part.reverse.close("yield", (*part.roots, *map(part.rest, body.threads)), (trip, *params))
+    args = (count, *starts, *(t.top for t in around))
+    outer.builder.body.append(Instr(OPS["for"], (*outs, *(t.rest for t in around)), args, {}, (reverse,), instr.loc))
+    for value, out in zip(outside, outs[len(live) :], strict=True):
+        outer.cotangents[value] = Derivative(out, None, wild)
+    for (init, *_), out in zip(live, outs, strict=False):
+        outer.contribute(init, Derivative(out, None, wild))
+
+
+def _laid(outer: Region, thread: Thread) -> Thread:
+    """A tape of a loop's body as the block around the loop sees it."""
+    kind = thread.start.type
+    return outer.thread(thread.element, Value("tape", kind), Value("tape", kind), thread.trips)
+
+
+def _keep_in_loop(outer: Region, instr: Instr, body: Body, part: Closed, around: Sequence[Thread]) -> Value:
+    """The forward loop with its tapes; a ``while`` counts its trips. Returns their number."""
+    block = instr.blocks[-1]
+    args, outs = [t.start for t in around], [t.end for t in around]
+    params, ends = [t.start for t in body.threads], [t.end for t in body.threads]
+    count = instr.args[0]
+    if instr.op.name == "while":
+        b = Builder(loc=instr.loc)
+        args.append(b.const(0, i64))
+        outer.before.setdefault(instr, []).extend(b.body)
+        params.append(Value("count", Type(i64)))
+        b = Builder(loc=instr.loc)
+        ends.append(b.add(params[-1], b.const(1, i64)))
+        part.forward += b.body
+        count = Value("count", Type(i64))
+        outs.append(count)
+    if outs:
+        blocks = [_block(block, (*block.params, *params), part.forward, (*block.results, *ends))]
+        if instr.op.name == "while":
+            condition = instr.blocks[0]
+            again = (Value(p.name, p.type) for p in params)
+            blocks.insert(0, Block((*condition.params, *again), condition.body))
+        outer.instead[instr] = Instr(
+            instr.op, (*instr.outs, *outs), (*instr.args, *args), instr.attrs, tuple(blocks), instr.loc
+        )
+    return count
+
+
+def _bound(instr: Instr) -> Size:
+    """An upper bound of the symbol that ``instr`` defines."""
+    bound: Size = instr.attrs["bound"] if instr.op.name == "length" else instr.args[0].type.shape[0]
+    return bound
