@@ -150,7 +150,7 @@ def bellman_ford(D, source):
 
 def hmm_forward(initial, transition, emission):
     """The likelihood of observations, scaled step by step."""
-    T, n = emission.shape
+    T = emission.shape[0]
     alpha = initial * emission[0]
     total = 0.0
     for t in range(1, T):
