@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pullback.errors import ExpressionError, ShapeError
+from pullback.errors import ExpressionError, PullbackError, ShapeError
 from pullback.frontends import fpcore
 from pullback.frontends.array import Array
-from pullback.frontends.expression_eval import Evaluator, Scope
+from pullback.frontends.expression_eval import Scope
 from pullback.frontends.expression_names import CONSTANTS, ELEMENT_TYPES, MODULES
 from pullback.frontends.expression_reader import Input, Program, check, read, walk
+from pullback.frontends.expression_run import Runner
 from pullback.frontends.expression_source import Source
 from pullback.frontends.promote import wrap
 from pullback.frontends.sizes import Length
@@ -28,6 +29,20 @@ from pullback_runtime.binding import REQUIRED, Parameter
 from pullback_runtime.signature import Structure, flatten
 
 INLINE = "<expression>"
+
+
+class _FileTrace(Trace):
+    """Errors of the library and of the staging show the line of the file and the place in it, as all others do."""
+
+    def __init__(self, name: str, source: Source):
+        super().__init__(name, UNKNOWN)
+        self.source = source
+
+    def error(self, kind: type[PullbackError], message: str, remedy: str = "") -> PullbackError:
+        loc = self.where()
+        if not loc.line:
+            return super().error(kind, message, remedy)
+        return kind(str(self.source.at(loc.line, self.source.column(loc.line, loc.column - 1), message, remedy)))
 
 
 class ExpressionFrontend:
@@ -44,16 +59,16 @@ class ExpressionFrontend:
 
     def trace(self, arguments: Sequence[Any]) -> Traced:
         """The IR for the types of the arguments, one Spec each."""
-        with Trace(self.name, UNKNOWN) as trace:
+        with _FileTrace(self.name, self.program.source) as trace:
             scope = Scope()
             inputs = list(zip(self.program.inputs, arguments, strict=True))
             for given, spec in inputs:
                 value = trace.parameter(given.name, spec.type, spec.hint)
                 source = f"the input {given.name}" if spec.type.shape else ""
                 scope.values[given.name] = Array(trace, value, weak=spec.weak, source=source)
-            evaluator = Evaluator(self.program, trace, self._sizes(trace, inputs))
+            evaluator = Runner(self.program, trace, self._sizes(trace, inputs))
             with np.errstate(all="ignore"):  # arithmetic on constants is IEEE's, as it is in the function
-                output = evaluator.run(self.program.body, scope)
+                output = evaluator.run(evaluator.body, scope)
             leaves, structure = flatten(output)
             if _has_text(structure):
                 raise self._no_output(evaluator)
@@ -80,12 +95,12 @@ class ExpressionFrontend:
                     raise ShapeError(f"the input {given.name} is declared {given.type}, got {spec.type}")
         return sizes
 
-    def _output(self, evaluator: Evaluator, leaf: Any) -> Array:
+    def _output(self, evaluator: Runner, leaf: Any) -> Array:
         if not isinstance(leaf, (Array, Length, bool, int, float, np.generic)):
             raise self._no_output(evaluator)
         return wrap(leaf, "the output")
 
-    def _no_output(self, evaluator: Evaluator) -> ExpressionError:
+    def _no_output(self, evaluator: Runner) -> ExpressionError:
         return evaluator.source.error(self.program.body[-1], "an output is a number or an array", "or a tuple or dict of such")
 
     @staticmethod

@@ -6,6 +6,7 @@ A tree is evaluated by iteration with a stack of values, so that no expression t
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +17,17 @@ import numpy as np
 
 from pullback.errors import PullbackError
 from pullback.frontends.array import Array
+from pullback.frontends.expression_jumps import RESULT, without_jumps
 from pullback.frontends.expression_names import CONSTANTS, ELEMENT_TYPES, MODULE_CONSTANTS, functions
-from pullback.frontends.expression_reader import Program, module_path, without_doc
+from pullback.frontends.expression_reader import Program, module_path
 from pullback.frontends.expression_source import clipped, suggestion
-from pullback.frontends.indexing import store
+from pullback.frontends.expression_statements import without_doc
 from pullback.frontends.library import call
 from pullback.frontends.promote import wrap
 from pullback.frontends.sizes import Length, of_size
+from pullback.frontends.staging import Lack, boolean, stage_if
 from pullback.frontends.trace import Trace
+from pullback.ir.core import Value
 from pullback.ir.dims import Size
 
 MAX_STEPS = 50_000  # nodes evaluated, those of helpers at every call; each makes an instruction or so
@@ -36,14 +40,15 @@ COUNTING = frozenset(  # functions that take lengths
 )  # fmt: skip
 REPEATING = frozenset(("tile", "repeat", "broadcast_to", "pad"))  # done while compiling where the array is a constant
 MAX_LENGTH = 10_000_000  # of what a literal count makes: arange(10**12) would fill the memory while compiling
+CHOSEN = ".chosen"  # the name of what an expression with a condition gives
 _NUMBERS = (bool, int, float, np.generic)
 
-_BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.MatMult: operator.matmul,
     ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
 }  # fmt: skip
-_IN_PLACE: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+IN_PLACE: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.iadd, ast.Sub: operator.isub, ast.Mult: operator.imul, ast.Div: operator.itruediv,
     ast.FloorDiv: operator.ifloordiv, ast.Mod: operator.imod, ast.Pow: operator.ipow, ast.MatMult: operator.imatmul,
     ast.BitAnd: operator.iand, ast.BitOr: operator.ior,
@@ -77,7 +82,7 @@ class Scope:
 
 
 class Evaluator:
-    """One trace of a program. ``sizes``: what the size names are in the trace."""
+    """One trace of a program's expressions; statements are done by its subclass. ``sizes``: what the size names are in it."""
 
     def __init__(self, program: Program, trace: Trace, sizes: Mapping[str, Size]):
         self.program = program
@@ -86,71 +91,11 @@ class Evaluator:
         self.sizes = sizes
         self.steps = 0
         self.active: list[str] = []  # helpers being evaluated
+        self.callers: list[Scope] = []  # and the variables of what called them
         self.defined: set[str] = set()
+        self.body = without_jumps(program.body)
+        self.bodies = {name: without_jumps(without_doc(helper)) for name, helper in program.helpers.items()}
         self.named: dict[str, Array] = {}
-
-    # -- statements ---------------------------------------------------------------------------------------------------
-    def run(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
-        """Do the statements; the value that is returned."""
-        for stmt in body:
-            if isinstance(stmt, ast.Return):
-                assert stmt.value is not None
-                return self.evaluate(stmt.value, scope)
-            if isinstance(stmt, ast.FunctionDef):
-                self.defined.add(stmt.name)
-            elif isinstance(stmt, ast.Assign):
-                value = self.evaluate(stmt.value, scope)
-                for target in stmt.targets:
-                    self.assign(target, value, scope)
-            elif isinstance(stmt, ast.AugAssign):
-                self.augment(stmt, scope)
-        raise AssertionError("the reader ensures a return")
-
-    def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
-        if isinstance(target, ast.Name):
-            if isinstance(value, str) or value is None:
-                raise self.source.error(target, "only numbers and arrays can be given a name")
-            scope.values[target.id] = value
-            if scope.outer is None:
-                self.name(target.id, value)
-        elif isinstance(target, ast.Subscript):
-            base, index = self.evaluate(target.value, scope), self.evaluate(target.slice, scope)
-            if not isinstance(base, Array):
-                raise self.source.error(target, "only elements of arrays can be assigned to")
-            self.guarded(target, operator.setitem, base, index, value)
-        else:
-            assert isinstance(target, (ast.Tuple, ast.List))
-            parts = self.guarded(target, list, value) if isinstance(value, (tuple, list, Array)) else None
-            if parts is None or len(parts) != len(target.elts):
-                have = "one value" if parts is None else f"{len(parts)} values"
-                raise self.source.error(target, f"{len(target.elts)} names for {have}")
-            for part, item in zip(target.elts, parts, strict=True):
-                self.assign(part, item, scope)
-
-    def augment(self, stmt: ast.AugAssign, scope: Scope) -> None:
-        function = _IN_PLACE[type(stmt.op)]
-        amount = self.evaluate(stmt.value, scope)
-        if isinstance(stmt.target, ast.Name):
-            self.trace.loc = self.source.loc(stmt.target)
-            old = self.variable(stmt.target, scope)
-            self.operands(stmt, (old, amount))
-            self.assign(stmt.target, self.guarded(stmt, function, old, amount), scope)
-            return
-        assert isinstance(stmt.target, ast.Subscript)
-        base, index = self.evaluate(stmt.target.value, scope), self.evaluate(stmt.target.slice, scope)
-        if not isinstance(base, Array):
-            raise self.source.error(stmt.target, "only elements of arrays can be assigned to")
-        old = self.guarded(stmt, operator.getitem, base, index)
-        self.operands(stmt, (old, amount))
-        self.guarded(stmt, store, base, index, self.guarded(stmt, _BINARY[type(stmt.op)], old, amount), in_place=True)
-
-    def name(self, name: str, value: Any) -> None:
-        """Enter an assigned value into the table of named intermediates; constants and inputs have no place there."""
-        known = not isinstance(value, Array) or value.pending_constant() is not None
-        if not known and name.isidentifier() and value.value not in self.trace.params:
-            self.named[name] = value
-        else:
-            self.named.pop(name, None)
 
     # -- expressions --------------------------------------------------------------------------------------------------
     def evaluate(self, root: ast.expr, scope: Scope) -> Any:
@@ -161,13 +106,19 @@ class Evaluator:
             node, count = pending.pop()
             if count < 0 and isinstance(node, ast.IfExp):
                 pending += [(node, 1), (node.test, -1)]
+            elif isinstance(node, ast.BoolOp):
+                values.append(self.logic(node, node.values, scope))
             elif count < 0:
                 operands = self.operands_of(node, scope)
                 pending.append((node, len(operands)))
                 pending.extend((part, -1) for part in reversed(operands))
             elif isinstance(node, ast.IfExp):
-                chosen = node.body if self.decide(node, values.pop()) else node.orelse
-                pending.append((chosen, -1))
+                condition = values.pop()
+                known = self.known(node.test, condition)
+                if known is None:
+                    values.append(self.choose(node, condition, node.body, node.orelse, scope))
+                else:
+                    pending.append((node.body if known else node.orelse, -1))
             else:
                 self.step(node)
                 parts = values[len(values) - count :]
@@ -183,15 +134,6 @@ class Evaluator:
             )
         self.trace.loc = self.source.loc(node)
 
-    def decide(self, node: ast.IfExp, condition: Any) -> bool:
-        if isinstance(condition, Array) and condition.known is None:
-            raise self.source.error(
-                node,
-                "the condition depends on values that are known only when the function runs",
-                "write where(condition, a, b)",
-            )
-        return bool(self.guarded(node, bool, condition))
-
     def operands_of(self, node: ast.expr, scope: Scope) -> list[ast.expr]:
         """The parts that are evaluated before the node, in Python's order."""
         match node:
@@ -199,8 +141,6 @@ class Evaluator:
                 return [operand]
             case ast.BinOp(left=left, right=right):
                 return [left, right]
-            case ast.BoolOp(values=values):
-                return values
             case ast.Compare(left=left, comparators=comparators):
                 return [left, *comparators]
             case ast.Call(func=func, args=args, keywords=keywords):
@@ -227,17 +167,12 @@ class Evaluator:
                 return self.variable(node, scope)
             case ast.UnaryOp(op=op):
                 self.operands(node, parts)
-                if isinstance(op, ast.Not) and isinstance(parts[0], Array) and parts[0].known is None:
-                    raise self.source.error(
-                        node, "'not' takes a condition that is known before the function runs", "write ~(a)"
-                    )
+                if isinstance(op, ast.Not) and self.known(node, parts[0]) is None:
+                    return Array(self.trace, self.trace.here().logical_not(self.truth(node, parts[0])))
                 return self.guarded(node, _UNARY[type(op)], *parts)
             case ast.BinOp(op=op):
                 self.operands(node, parts)
                 return self.binary(node, op, *parts)
-            case ast.BoolOp(op=op):
-                self.operands(node, parts)
-                return self.logic(node, op, parts)
             case ast.Compare(ops=ops):
                 self.operands(node, parts)
                 return self.compare(node, ops, parts)
@@ -261,6 +196,8 @@ class Evaluator:
     def variable(self, node: ast.Name, scope: Scope) -> Any:
         name = node.id
         found = scope.find(name)
+        if isinstance(found, Lack):
+            raise self.source.error(node, found.message.replace(repr(RESULT), "what is returned"), found.remedy)
         if found is not None:
             return found
         if name in self.sizes:
@@ -283,31 +220,22 @@ class Evaluator:
         if isinstance(op, ast.Pow) and type(left) is int and type(right) is int and left.bit_length() * max(right, 0) > 2048:
             raise self.source.error(node, "the number is too large for a float")
         if type(left) is bool and type(right) is bool and isinstance(op, (ast.BitAnd, ast.BitOr)):
-            return _BINARY[type(op)](left, right)
-        result = self.guarded(node, _BINARY[type(op)], left, right)
+            return BINARY[type(op)](left, right)
+        result = self.guarded(node, BINARY[type(op)], left, right)
         if type(result) is int and result.bit_length() > 1023:
             raise self.source.error(node, "the number is too large for a float")
         if isinstance(result, complex):
             raise self.source.error(node, "the result is complex; only real numbers are supported")
         return result
 
-    def logic(self, node: ast.BoolOp, op: ast.boolop, parts: list[Any]) -> Any:
-        word, sign = ("and", "&") if isinstance(op, ast.And) else ("or", "|")
-        if any(isinstance(p, Array) and p.known is None for p in parts):
-            raise self.source.error(
-                node, f"'{word}' takes conditions that are known before the function runs", f"write (a) {sign} (b)"
-            )
-        truths = [bool(p) for p in parts]
-        return all(truths) if word == "and" else any(truths)
-
     def compare(self, node: ast.Compare, ops: Sequence[ast.cmpop], parts: list[Any]) -> Any:
         pairs = zip(ops, parts, parts[1:], strict=False)
         results = [self.guarded(node, _COMPARE[type(op)], a, b) for op, a, b in pairs]
         if len(results) == 1:
             return results[0]
-        if any(isinstance(r, Array) and r.known is None for r in results):
+        if any(isinstance(r, Array) and r.ndim for r in results):
             raise self.source.error(node, "a chain of comparisons of arrays has no meaning in NumPy", "write (a < x) & (x < b)")
-        return all(bool(r) for r in results)
+        return functools.reduce(lambda a, b: self.guarded(node, operator.and_, a, b), results)
 
     def attribute(self, node: ast.Attribute, attr: str, parts: list[Any], scope: Scope) -> Any:
         path = module_path(node, scope)
@@ -329,6 +257,51 @@ class Evaluator:
         if isinstance(value, (tuple, list)) and isinstance(index, Array) and index.known is not None:
             index = int(index)
         return self.guarded(node, operator.getitem, value, index)
+
+    # -- conditions -------------------------------------------------------------------------------------------------
+    def known(self, node: ast.AST, condition: Any) -> bool | None:
+        """A condition that is known while tracing; None if it is a traced value."""
+        if isinstance(condition, Array) and condition.known is None:
+            return None
+        self.operands(node, (condition,))
+        return bool(self.guarded(node, bool, condition))
+
+    def truth(self, node: ast.AST, condition: Any) -> Value:
+        """A traced condition as one boolean."""
+        return self.guarded(node, boolean, self.trace, condition, "the condition")
+
+    def choose(self, node: ast.expr, condition: Any, then: ast.expr, other: ast.expr, scope: Scope) -> Any:
+        """``then if condition else other`` of a traced condition: only the one that is chosen is computed."""
+        return self.chosen(node, condition, lambda: self.evaluate(then, scope), lambda: self.evaluate(other, scope))
+
+    def chosen(self, node: ast.expr, condition: Any, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
+        self.trace.loc = self.source.loc(node)
+        state = stage_if(
+            self.trace,
+            condition,
+            lambda state: {**state, CHOSEN: then()},
+            lambda state: {**state, CHOSEN: other()},
+            {},
+            text="the condition",
+        )
+        found = state[CHOSEN]
+        if isinstance(found, Lack):
+            raise self.source.error(node, found.message.replace(repr(CHOSEN), "the value"), found.remedy)
+        return found
+
+    def logic(self, node: ast.BoolOp, operands: Sequence[ast.expr], scope: Scope) -> Any:
+        """``and`` and ``or``: what is right of an operand that decides is not computed."""
+        first = self.evaluate(operands[0], scope)
+        self.step(node)
+        for k, operand in enumerate(operands[1:], 1):
+            known = self.known(operands[k - 1], first)
+            if known is None:
+                ways = [functools.partial(self.logic, node, operands[k:], scope), functools.partial(lambda value: value, first)]
+                return self.chosen(node, first, *(ways if isinstance(node.op, ast.And) else reversed(ways)))
+            if known is not isinstance(node.op, ast.And):
+                return first
+            first = self.evaluate(operand, scope)
+        return first
 
     # -- calls --------------------------------------------------------------------------------------------------------
     def call(self, node: ast.Call, parts: list[Any], scope: Scope) -> Any:
@@ -375,10 +348,16 @@ class Evaluator:
         while outermost.outer is not None:
             outermost = outermost.outer
         self.active.append(name)
+        self.callers.append(scope)
         try:
-            return self.run(without_doc(helper), Scope(bound, outermost))
+            return self.run(self.bodies[name], Scope(bound, outermost))
         finally:
             self.active.pop()
+            self.callers.pop()
+
+    def run(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
+        """Do the statements of the file or a helper; the value that is returned."""
+        raise AssertionError("done by the subclass")
 
     def bind(self, node: ast.Call, helper: ast.FunctionDef, args: list[Any], kwargs: Mapping[Any, Any]) -> dict[str, Any]:
         names = [a.arg for a in helper.args.args]

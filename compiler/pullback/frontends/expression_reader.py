@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import keyword
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,23 +23,13 @@ from pullback.frontends.expression_names import (
     functions,
 )
 from pullback.frontends.expression_source import Source, clipped, suggestion
+from pullback.frontends.expression_statements import is_range, structure, targets, without_doc
 from pullback.ir import dims
 from pullback.ir.dims import Dim, Size
 from pullback.ir.types import DTYPES, DType, Type
 from pullback_runtime.binding import REQUIRED, RESERVED
 
 MAX_SIZE_NODES = 50  # of the expression of one axis
-_LATER = "loops and branches are not supported in expression files yet"
-_STATEMENTS: Mapping[str, tuple[str, str]] = {
-    "If": (f"'if': {_LATER}", "choose values with where(condition, a, b)"),
-    "For": (f"'for': {_LATER}", "use whole arrays: sum(x), arange(n), x[1:] - x[:-1]"),
-    "While": (f"'while': {_LATER}", "use whole arrays: sum(x), arange(n), cumsum(x)"),
-    "Import": ("imports have no place in an expression file", "NumPy's and scipy.special's functions are there: exp, np.exp"),
-    "ClassDef": ("classes have no place in an expression file", "a helper function is written with def"),
-    "AsyncFunctionDef": ("'async' has no place in an expression file", "a helper function is written with def"),
-    "Expr": ("a value is computed but not used", "give it a name (q = ...) or return it"),
-    "Pass": ("'pass' has no place in an expression file", "leave it out"),
-}  # fmt: skip
 _EXPRESSIONS: Mapping[str, tuple[str, str]] = {
     "Lambda": ("lambda has no place in an expression file", "a helper function is written with def"),
     "ListComp": ("comprehensions have no place in an expression file", "use whole arrays: sum(x**2), arange(n)"),
@@ -75,7 +65,10 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A checked file. ``sizes``: the names of axes; ``helpers``: functions by name."""
+    """A checked file. ``sizes``: the names of axes; ``helpers``: functions by name.
+
+    ``endless``: a loop that nothing ends is a program all the same (which stops at a limit of trips), and no mistake.
+    """
 
     source: Source
     doc: str
@@ -83,6 +76,7 @@ class Program:
     sizes: tuple[str, ...]
     body: tuple[ast.stmt, ...]
     helpers: Mapping[str, ast.FunctionDef]
+    endless: bool = False
 
 
 def read(source: Source) -> Program:
@@ -100,9 +94,9 @@ def read(source: Source) -> Program:
     sizes = _sizes(source, inputs)
     statements = tuple(s for s in body if not isinstance(s, ast.AnnAssign))
     helpers = _helpers(source, statements, {i.name for i in inputs} | set(sizes))
-    _structure(source, statements, "the file", helpers_too=True)
+    structure(source, statements, "the file", helpers_too=True)
     for helper in helpers.values():
-        _structure(source, without_doc(helper), f"the function {helper.name}", helpers_too=False)
+        structure(source, without_doc(helper), f"the function {helper.name}", helpers_too=False)
     program = Program(source, doc, inputs, sizes, statements, helpers)
     check(program)
     return program
@@ -198,51 +192,7 @@ def _sizes(source: Source, inputs: Sequence[Input]) -> tuple[str, ...]:
     return tuple(sizes)
 
 
-# -- statements -------------------------------------------------------------------------------------------------------
-def without_doc(helper: ast.FunctionDef) -> list[ast.stmt]:
-    body = list(helper.body)
-    first = body[0]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-        del body[0]
-    return body
-
-
-def _structure(source: Source, body: Sequence[ast.stmt], what: str, helpers_too: bool) -> None:
-    """Only assignments (and helpers), and one return, which comes last."""
-    for place, stmt in enumerate(body):
-        if isinstance(stmt, ast.Return):
-            if stmt.value is None:
-                raise source.error(stmt, "the return has no value", "write return followed by the output")
-            if place != len(body) - 1:
-                raise source.error(body[place + 1], "nothing after the return is ever computed", "remove it, or move it up")
-        elif isinstance(stmt, ast.FunctionDef) and helpers_too:
-            _helper(source, stmt)
-        elif isinstance(stmt, ast.FunctionDef):
-            raise source.error(stmt, "a function inside a function is not supported", "move it to the file's top level")
-        elif isinstance(stmt, ast.AnnAssign):
-            raise source.error(stmt, "inputs are declared at the file's top level only", "leave the type out")
-        elif not isinstance(stmt, (ast.Assign, ast.AugAssign)):
-            raise _unwanted(source, stmt, place == len(body) - 1)
-    if not body or not isinstance(body[-1], ast.Return):
-        last = source.text.count("\n", 0, len(source.text.rstrip())) + 1
-        line = getattr(body[-1], "end_lineno", last) if body and not helpers_too else last
-        raise source.at(line, 0, f"{what} has no return", "end it with return and the output: return sum(y)")
-
-
-def _unwanted(source: Source, stmt: ast.stmt, last: bool) -> Exception:
-    kind = type(stmt).__name__
-    if kind == "ImportFrom":
-        kind = "Import"
-    if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Lambda):
-        return source.error(stmt, "lambda is a word of the language and cannot be a name", "call it lambda_")
-    if kind == "Expr" and last:
-        return source.error(stmt, "the output is not returned", "write return in front of it")
-    known = _STATEMENTS.get(kind)
-    if known is None:
-        return source.error(stmt, f"{kind.lower()!r} statements have no place in an expression file")
-    return source.error(stmt, *known)
-
-
+# -- helpers ----------------------------------------------------------------------------------------------------------
 def _helper(source: Source, node: ast.FunctionDef) -> None:
     args = node.args
     if node.decorator_list:
@@ -264,6 +214,7 @@ def _helpers(source: Source, body: Sequence[ast.stmt], taken: set[str]) -> dict[
             if stmt.name in taken or stmt.name in found:
                 raise source.error(stmt, f"the name {clipped(stmt.name)} is taken already", "give the function another name")
             found[stmt.name] = stmt
+            _helper(source, stmt)
     return found
 
 
@@ -288,21 +239,6 @@ def module_path(node: ast.expr, variables: Any) -> str | None:
     return ".".join((node.id, *reversed(parts)))
 
 
-def targets(stmt: ast.stmt) -> Iterator[ast.expr]:
-    """What a statement assigns to, tuples taken apart."""
-    pending: list[ast.expr] = []
-    if isinstance(stmt, ast.Assign):
-        pending.extend(reversed(stmt.targets))
-    elif isinstance(stmt, ast.AugAssign):
-        pending.append(stmt.target)
-    while pending:
-        target = pending.pop()
-        if isinstance(target, (ast.Tuple, ast.List)):
-            pending.extend(reversed(target.elts))
-        else:
-            yield target
-
-
 class _Checker:
     """Names and forbidden constructs of a whole program."""
 
@@ -323,15 +259,14 @@ class _Checker:
 
     def _assigned(self, body: Sequence[ast.stmt]) -> set[str]:
         names: set[str] = set()
-        for stmt in body:
-            for target in targets(stmt):
-                if isinstance(target, ast.Name):
-                    names.add(target.id)
-                    self._protect(target, (target.id,))
-                elif not (isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name)):
-                    raise self.source.error(
-                        target, "this cannot be assigned to", "assign to a name, or to elements of one: y[i] = ..."
-                    )
+        for target in targets(body):
+            if isinstance(target, ast.Name):
+                names.add(target.id)
+                self._protect(target, (target.id,))
+            elif not (isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name)):
+                raise self.source.error(
+                    target, "this cannot be assigned to", "assign to a name, or to elements of one: y[i] = ..."
+                )
         return names
 
     def _protect(self, node: ast.AST, names: Any) -> None:
@@ -344,8 +279,9 @@ class _Checker:
     def _walk(self, body: Sequence[ast.stmt], variables: set[str]) -> None:
         """Inner nodes first, so that ``__import__("os").system()`` is refused for what it begins with."""
         for stmt in body:
-            returned = stmt.value if isinstance(stmt, ast.Return) else None
             nodes = list(walk(stmt))
+            returned = {node.value for node in nodes if isinstance(node, ast.Return)}
+            counted = {node.iter for node in nodes if isinstance(node, ast.For) and is_range(node.iter)}
             named: set[ast.AST] = set()  # functions of calls and parts of np.linalg.norm, which are no values
             for node in nodes:
                 known = _EXPRESSIONS.get(type(node).__name__)
@@ -357,7 +293,8 @@ class _Checker:
                     named.update(walk(node.value))
             for node in reversed(nodes):
                 if isinstance(node, ast.Call):
-                    self._call(node, variables)
+                    if node not in counted or "range" in variables:
+                        self._call(node, variables)
                 elif isinstance(node, ast.Dict):
                     self._dict(node, returned)
                 elif node not in named:
@@ -396,8 +333,8 @@ class _Checker:
         if isinstance(node.value, int) and node.value.bit_length() > 1023:
             raise self.source.error(node, "the number is too large for a float")
 
-    def _dict(self, node: ast.Dict, returned: ast.AST | None) -> None:
-        if node is not returned:
+    def _dict(self, node: ast.Dict, returned: Collection[ast.AST | None]) -> None:
+        if node not in returned:
             raise self.source.error(node, "a dict names outputs and can only be returned", "write return {'a': a, 'b': b}")
         for key in node.keys:
             if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
@@ -438,6 +375,8 @@ class _Checker:
         if path not in table:
             near = suggestion(path.rpartition(".")[2], (*(n for n in table if "." not in n), *self.program.helpers))
             remedy = near or "functions are NumPy's and scipy.special's; for a product write *: a*(b + c)"
+            if path == "range":
+                remedy = "a range is what a loop goes over: for i in range(n); as an array it is arange(n)"
             if path in ELEMENT_TYPES:
                 remedy = f"to convert an array write x.astype({path})"
             raise self.source.error(node.func, f"unknown function {clipped(path)}", remedy)

@@ -103,7 +103,7 @@ def _example(found: Sequence[Core]) -> str:
 
 
 def program(core: Core, precision: str = "") -> Program:
-    """The statements of an FPCore. ``precision``: the format of all its real numbers, whatever it says itself."""
+    """The statements of an FPCore. ``precision``: the format of all its numbers, whatever it says itself."""
     if precision not in ("", "binary32", "binary64"):
         raise ExpressionError(f"the precision is binary64 or binary32, got {clipped(precision)}")
     writer = Writer(precision)
@@ -119,7 +119,7 @@ def program(core: Core, precision: str = "") -> Program:
     body: list[ast.stmt] = []
     result = writer.write(core.body, Context(outer, names, body))
     body.append(placed(core.body, ast.Return(result.node)))
-    return Program(core.form.file.source, core.doc, tuple(inputs), (), tuple(body), {})
+    return Program(core.form.file.source, core.doc, tuple(inputs), (), tuple(body), {}, endless=True)
 
 
 def _argument(form: Form, writer: Writer, outer: str) -> tuple[Form, str]:

@@ -81,7 +81,7 @@ def _bytes(form: Form, line: int, column: int) -> int:
 
 
 class Values:
-    """Makes the nodes. ``override``: the format of all real numbers, whatever the file says."""
+    """Makes the nodes. ``override``: the format of all numbers, whatever the file says."""
 
     def __init__(self, override: str = ""):
         self.override = override

@@ -43,7 +43,7 @@ Task = Generator[tuple[Form, Context], Expression, Expression]
 
 
 class Writer(Values):
-    """Writes one FPCore. ``override``: the format of all real numbers, whatever the file says."""
+    """Writes one FPCore. ``override``: the format of all numbers, whatever the file says."""
 
     # -- the walk ---------------------------------------------------------------------------------------------------
     def write(self, form: Form, at: Context) -> Expression:
@@ -187,7 +187,7 @@ class Writer(Values):
         if ":precision" not in given:
             return outer
         wanted = given[":precision"][1]
-        if self.override and wanted.text != "integer":
+        if self.override:
             return self.override
         if wanted.text not in PRECISIONS:
             raise wanted.error(f"{wanted.shown()} is not supported", f"the formats are {', '.join(PRECISIONS)}")

@@ -211,12 +211,12 @@ class Loop:
         """The pass that ends in the types that it started from; None if there are no trips."""
         now = Pass({}, frozenset())
         for _ in range(MAX_PASSES):
-            waiting = len(self.trace.pending)
+            waiting, kind = len(self.trace.pending), self.is_while
             self._trace(now)
             if self.never:
                 return None
             carried, late = self._meet(now)
-            settled = late == now.late and carried.keys() == now.carried.keys()
+            settled = kind == self.is_while and late == now.late and carried.keys() == now.carried.keys()
             settled = settled and all(same_merge(self.trace, carried[s], now.carried[s]) for s in carried)
             if settled and not self._protected(carried, now):
                 return now
