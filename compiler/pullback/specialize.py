@@ -14,7 +14,7 @@ from pullback.ir.core import Func, Instr, Value
 from pullback.ir.dims import Dim, Size, evaluate
 from pullback.llvm import Options, compile_kernel
 from pullback.passes.adjoint import adjoint
-from pullback.passes.pipeline import checked, differentiate, optimize, push_forward
+from pullback.passes.pipeline import checked, differentiate, optimize, prepare, push_forward
 from pullback.passes.rewrite import with_results
 from pullback.passes.split import split
 from pullback_runtime.gradients import Place
@@ -167,7 +167,7 @@ class Specialization:
             if reverse is None:
                 raise SeedError("there is no adjoint: no floating input, or no floating output")
             return str(reverse)
-        kernel = self.primal() if reverse is None else compile_kernel(reverse, self.options)
+        kernel = self.primal() if reverse is None else self._compile(reverse)
         return str(kernel.texts(stage))
 
     def output_text(self) -> str:
@@ -180,7 +180,7 @@ class Specialization:
         return f"{len(self.func.body) - 1} instructions" + (f", where {', '.join(conditions)}" if conditions else "")
 
     def _compile(self, func: Func) -> Kernel:
-        return compile_kernel(func, self.options)
+        return compile_kernel(prepare(func), self.options)
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
         found = self._kernels.get(key)

@@ -14,10 +14,11 @@ from pullback.ir.core import Func, Value
 from pullback.passes.adjoint import adjoint
 from pullback.passes.cse import cse
 from pullback.passes.dce import dce
+from pullback.passes.scalarize import scalarize
 from pullback.passes.simplify import simplify
 from pullback.passes.tangent import tangent
 
-PASSES: Mapping[str, Callable[[Func], Func]] = {"simplify": simplify, "cse": cse, "dce": dce}
+PASSES: Mapping[str, Callable[[Func], Func]] = {"simplify": simplify, "cse": cse, "dce": dce, "scalarize": scalarize}
 OPTIMIZE: tuple[str, ...] = ("simplify", "cse", "dce")
 DUMPS = ("all", "the frontend", *PASSES, "adjoint", "tangent")
 
@@ -31,6 +32,12 @@ def run(func: Func, names: Sequence[str]) -> Func:
 
 def optimize(func: Func) -> Func:
     return run(func, OPTIMIZE)
+
+
+def prepare(func: Func) -> Func:
+    """What is compiled for ``func``: with what would only make its derivatives larger."""
+    ready = scalarize(func)
+    return ready if ready is func else checked("scalarize", ready)
 
 
 def differentiate(func: Func, wrt: Sequence[Value], seeded: Sequence[Value] | None = None, primal: bool = True) -> Func:
