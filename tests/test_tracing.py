@@ -459,26 +459,6 @@ LOG: list[Any] = []
 COUNTED = Counted()
 
 
-def branch(x: Any) -> Any:
-    if x[0] > 0:
-        return x
-    return -x
-
-
-def loop(x: Any) -> Any:
-    while np.sum(x) > 1:
-        x = x / 2
-    return x
-
-
-def choice(x: Any) -> Any:
-    return x if np.sum(x) > 0 else -x
-
-
-def both(x: Any) -> Any:
-    return x[0] > 0 and x[1] > 0
-
-
 def chained(x: Any) -> Any:
     return np.where(0 < x < 1, x, 0.0)
 
@@ -578,23 +558,15 @@ def generator(x: Any) -> Any:
 
 IN_PLACE = "would be changed in place; a compiled function modifies nothing that it is given"
 REFUSED: list[tuple[Callable[[Any], Any], type[Exception], str, str, str]] = [
-    (branch, TraceError, "the condition of 'if' is a traced value: x[0] > 0", "if x[0] > 0:",
-     "choose values with np.where(condition, a, b)"),
-    (loop, TraceError, "the condition of 'while' is a traced value: np.sum(x) > 1", "while np.sum(x) > 1:",
-     "a loop whose end depends on data is not supported here; use a fixed number of steps with np.where"),
-    (choice, TraceError, "the condition of 'if' is a traced value: np.sum(x) > 0", "return x if np.sum(x) > 0 else -x",
-     "choose values with np.where(condition, a, b)"),
-    (both, TraceError, "the operand of 'and' is a traced value: x[0] > 0", "return x[0] > 0 and x[1] > 0",
-     "use np.logical_and(a, b) to combine conditions, and np.where(condition, a, b) to choose values"),
-    (chained, TraceError, "a traced value (bool[5]) decides an if, while, and, or or not while the function is being traced",
-     "return np.where(0 < x < 1, x, 0.0)",
-     "use np.where(condition, a, b) to choose values, and np.logical_and / np.logical_or to combine conditions"),
+    (chained, ShapeError,
+     "the condition of '0 < x < 1' has shape (5,): the truth value of an array with more than one element is ambiguous",
+     "return np.where(0 < x < 1, x, 0.0)", "use np.any(...) or np.all(...)"),
     (to_float, TraceError, "a traced value (f64) is used as a Python index or a count while the function is being traced",
      "return np.full(3, math.comb(5, x[0]))",
      "index arrays with it (x[i]) or use np.take; take a count from outside the function, or from a shape: x.shape[0]"),
     (trips, TraceError, "range() of a traced value: the number of trips is known only when the function runs",
      "return [x for _ in range(np.argmax(x))]",
-     "take the number from outside the function (a global, a closure), or from a shape: x.shape[0]"),
+     "loop over it with for, outside of comprehensions, or take the number from a shape: x.shape[0]"),
     (to_numpy, TraceError, "default_rng draws random numbers, which would happen once while tracing and never again",
      "return np.random.default_rng(0).normal() + x", "draw them outside and pass them as an argument"),
     (clock, TraceError, "perf_counter reads the clock, which would happen once while tracing and never again",

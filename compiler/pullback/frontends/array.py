@@ -148,16 +148,24 @@ class Array:
             region.keep(self)
 
     def contents(self) -> Any:
-        return self._value, self._version, self._known, self._constant
+        return self._value, self._version, self._known, self._constant, self.shared
 
     def restore(self, contents: Any) -> None:
-        self._value, self._version, self._known, self._constant = contents
+        self._value, self._version, self._known, self._constant, self.shared = contents
 
     def put(self, value: Value) -> None:
         """Make an array that is no view hold another value."""
         self._touch()
         self._value, self._known, self._constant = value, None, None
         self._version = next(_VERSIONS)
+
+    def doubt(self, reason: str) -> None:
+        """From here on it is read-only: another name may or may not stand for it."""
+        self._touch()
+        self.shared = self.shared or reason
+        region = self.context.region
+        if region is not None and region is not self.region:
+            region.doubted[id(self)] = (self, self.shared)
 
     @property
     def root(self) -> Array:

@@ -10,8 +10,9 @@ import numpy as np
 
 from pullback.errors import TraceError
 from pullback.frontends import library
-from pullback.frontends.array import UNROLL_LIMIT, Array
+from pullback.frontends.array import Array
 from pullback.frontends.sizes import Length, of_size
+from pullback.frontends.staging_iter import Backward, Numbered, Steps, Zipped, long
 from pullback.ir.types import f64, i64
 
 
@@ -31,15 +32,37 @@ def _len(session: Any, x: Any) -> Any:
 
 
 def _range(session: Any, *bounds: Any) -> Any:
-    numbers = []
+    """A range that can be counted when the function runs, if an end of it is known only then."""
+    if not any(isinstance(bound, (Array, Length)) and not _is_number(bound) for bound in bounds):
+        return range(*(bound.__index__() for bound in bounds))
+    if len(bounds) > 3:
+        raise TypeError(f"range expected at most 3 arguments, got {len(bounds)}")
     for bound in bounds:
-        if isinstance(bound, Array) and bound.known is None:
-            raise session.trace.error(
-                TraceError, "range() of a traced value: the number of trips is known only when the function runs",
-                "take the number from outside the function (a global, a closure), or from a shape: x.shape[0]",
-            )  # fmt: skip
-        numbers.append(bound.context.number(bound.size, UNROLL_LIMIT) if isinstance(bound, Length) else bound.__index__())
-    return range(*numbers)
+        if isinstance(bound, Array) and (bound.ndim or bound.dtype_.kind != "i"):
+            raise TypeError(f"range takes integers, got a traced {bound.type}")
+    start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1) if len(bounds) == 2 else bounds
+    return Steps(session.trace, *(int(b) if _is_number(b) else b for b in (start, stop, step)))
+
+
+def _is_number(x: Any) -> bool:
+    return (isinstance(x, Array) and x.known is not None) or not isinstance(x, (Array, Length))
+
+
+def _enumerate(session: Any, items: Any, start: Any = 0) -> Any:
+    source = long(session.trace, items, 0)
+    return enumerate(items, start) if source is None else Numbered(source, start)
+
+
+def _zip(session: Any, *parts: Any, **kwargs: Any) -> Any:
+    sources = [found for part in parts if (found := long(session.trace, part, 0)) is not None]
+    if parts and len(sources) == len(parts) and not kwargs:
+        return Zipped(sources)
+    return zip(*parts, strict=kwargs.get("strict", False))
+
+
+def _reversed(session: Any, items: Any) -> Any:
+    source = long(session.trace, items, 0)
+    return reversed(items) if source is None else Backward(source)
 
 
 def _extremum(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -197,6 +220,9 @@ def _divmod(session: Any, x: Any, y: Any) -> Any:
 _TABLE: list[tuple[Any, Callable[..., Any]]] = [
     (len, _len),
     (range, _range),
+    (enumerate, _enumerate),
+    (zip, _zip),
+    (reversed, _reversed),
     (max, _extremum("maximum", max)),
     (min, _extremum("minimum", min)),
     (sum, _sum),

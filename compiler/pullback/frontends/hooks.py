@@ -22,11 +22,12 @@ from pullback.frontends import library
 from pullback.frontends.array import Array
 from pullback.frontends.builtin_calls import BUILTINS
 from pullback.frontends.capture import Captures
+from pullback.frontends.operators import is_weak
 from pullback.frontends.promote import wrap
 from pullback.frontends.rewrite import is_rewritten, names_of, rewritten
 from pullback.frontends.sizes import Length
+from pullback.frontends.staging_python import ControlHooks
 from pullback.frontends.trace import Trace, is_library
-from pullback.ir.types import bool_
 from pullback_runtime.function import Function
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -60,6 +61,7 @@ class Session:
         self.captures = Captures(trace)
         self.root = root
         self.entered: dict[int, tuple[Any, Callable[..., Any]]] = {}
+        self.tries = 0  # how many try statements are being done
 
     # -- functions --------------------------------------------------------------------------------------------------
     def enter(self, function: Any, path: str = "") -> Callable[..., Any]:
@@ -202,7 +204,7 @@ def _library_call(function: Any, *args: Any, **kwargs: Any) -> Any:
 _STANDARD_LIBRARY = functools.__file__.rpartition("functools")[0]
 
 
-class Hooks:
+class Hooks(ControlHooks):
     """The hooks of one function: it knows the function's globals and closure."""
 
     def __init__(self, session: Session, function: types.FunctionType):
@@ -249,6 +251,8 @@ class Hooks:
     def item(self, owner: Any, key: Any) -> Any:
         if isinstance(owner, np.ndarray) and contains_traced(key):
             return wrap(owner)[key]
+        if type(owner) in (list, tuple) and isinstance(key, Array) and key.known is None and key.ndim == 0:
+            return self._chosen(owner, key)
         if owner is np.r_ or owner is np.c_:
             return library.join_by_brackets(owner is np.c_, key)
         special = getattr(type(owner), "__getitem__", None)
@@ -256,6 +260,19 @@ class Hooks:
             return self.session.enter(special)(owner, key)
         value = owner[key]
         return value if isinstance(owner, (Array, list, tuple, dict)) else self.session.captures.item(owner, key, value)
+
+    def _chosen(self, items: Any, key: Array) -> Any:
+        """An item of a list of numbers or arrays at a traced index: read from an array of them all."""
+        if not items or not all(isinstance(x, (Array, Length, bool, int, float, np.number, np.ndarray)) for x in items):
+            raise self.trace.error(
+                TraceError,
+                f"a {type(items).__name__} is indexed by a traced value, which takes numbers or arrays of one shape in it",
+                "use an array, or loop over the items",
+            )
+        picked = library.call("numpy.array", (items,))[key]
+        if all(is_weak(x) for x in items):
+            picked.weak = True
+        return picked
 
     def store(self, value: Any, owner: Any, key: Any) -> None:
         if isinstance(owner, np.ndarray) and (contains_traced(value) or contains_traced(key)):
@@ -277,6 +294,11 @@ class Hooks:
             return
         self.store(_IN_PLACE[name](self.item(owner, key), value), owner, key)
 
+    @staticmethod
+    def augmented(name: str, old: Any, value: Any) -> Any:
+        """``x op= value``: the new value of the variable."""
+        return _IN_PLACE[name](old, value)
+
     def set_attribute(self, value: Any, owner: Any, name: str) -> None:
         if self.session.captures.path_of(owner) is not None:
             self._refuse_effect(f"the attribute {name!r} of an object from outside")
@@ -289,38 +311,6 @@ class Hooks:
         raise self.trace.error(
             TraceError, f"the function sets {what}; a compiled function has no side effects", "return the new value instead"
         )
-
-    # -- conditions -------------------------------------------------------------------------------------------------
-    def truth(self, value: Any, text: str, what: str) -> bool:
-        return bool(self.decides(value, text, what))
-
-    def decides(self, value: Any, text: str, what: str) -> Any:
-        """The value, which decides what is done next and so must be known while tracing."""
-        if isinstance(value, Array) and (value.known is None or value.known.size != 1):
-            remedy = {
-                "if": "choose values with np.where(condition, a, b)",
-                "and": "use np.logical_and(a, b) to combine conditions, and np.where(condition, a, b) to choose values",
-                "or": "use np.logical_or(a, b) to combine conditions, and np.where(condition, a, b) to choose values",
-                "not": "use np.logical_not(a), and np.where(condition, a, b) to choose values",
-                "while": "a loop whose end depends on data is not supported here; use a fixed number of steps with np.where",
-            }[what]
-            role = "condition" if what in ("if", "while") else "operand"
-            raise self.trace.error(TraceError, f"the {role} of {what!r} is a traced value: {text}", remedy)
-        return value
-
-    def check(self, value: Any, message: Callable[[], Any], text: str) -> None:
-        """``assert`` of a traced condition is checked when the compiled function runs."""
-        if isinstance(value, Array) and value.known is None:
-            if value.ndim or value.dtype_ is not bool_:
-                raise self.trace.error(
-                    TraceError, f"assert of a traced value that is no boolean scalar: {text}", "use np.all(...)"
-                )
-            said = message()
-            loc = self.trace.where()
-            value.context.here().check(value.value, message=f"assertion failed at {loc}: {text if said is None else said}")
-            return
-        if not value:
-            raise AssertionError(*(() if (said := message()) is None else (said,)))
 
     # -- code without source ----------------------------------------------------------------------------------------
     def copied(self) -> types.FunctionType:

@@ -53,7 +53,7 @@ def _no_operand(self: Any, other: Any, name: str) -> Any:
     raise self.context.error(TraceError, message, remedy_for(other))
 
 
-def _is_weak(x: Any) -> bool:
+def is_weak(x: Any) -> bool:
     if _is_array(x):
         return bool(x.weak)
     return isinstance(x, (bool, int, float, Length)) and not isinstance(x, np.generic)
@@ -61,7 +61,7 @@ def _is_weak(x: Any) -> bool:
 
 def _result(left: Any, right: Any, result: Any) -> Any:
     """Operators on Python numbers give Python numbers: the result stays weak."""
-    if _is_weak(left) and _is_weak(right):
+    if is_weak(left) and is_weak(right):
         for part in result if isinstance(result, tuple) else (result,):
             if _is_array(part):
                 part.weak = True

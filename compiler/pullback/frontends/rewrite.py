@@ -14,14 +14,14 @@ from typing import Any
 
 from pullback.errors import TraceError
 from pullback.frontends.source import Function, find
+from pullback.frontends.staging_jumps import VALUE, Jumps
+from pullback.frontends.staging_syntax import ControlRewriter, bound_in, own_nodes, uncertain_in
 from pullback.frontends.trace import located
 from pullback.ir.core import Loc
 
 HOOKS = "__pullback_hooks__"
 _FACTORIES: dict[types.CodeType, Callable[[dict[str, Any], Any], types.FunctionType] | None] = {}
 _MADE: set[types.CodeType] = set()  # what was compiled here
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def rewritten(function: types.FunctionType, hooks: Any) -> types.FunctionType | None:
@@ -63,33 +63,12 @@ def _all_codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def is_rewritten(function: types.FunctionType) -> bool:
-    return function.__code__ in _MADE
+    return is_ours(function.__code__)
 
 
-def _bound_in(nodes: list[ast.AST]) -> set[str]:
-    """The names that these statements bind in their own scope."""
-    names: set[str] = set()
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names.add(node.name)
-            continue
-        if isinstance(node, ast.Lambda):
-            continue
-        if isinstance(node, _COMPREHENSIONS):
-            pending += [n for n in ast.walk(node) if isinstance(n, ast.NamedExpr)]  # := binds outside the comprehension
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
-            names.add(node.id)
-        elif isinstance(node, ast.alias):
-            names.add((node.asname or node.name).partition(".")[0])
-        elif (isinstance(node, ast.ExceptHandler) and node.name) or (
-            isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name
-        ):
-            names.add(node.name)
-        pending += list(ast.iter_child_nodes(node))
-    return names
+def is_ours(code: types.CodeType) -> bool:
+    """Whether code was compiled here from a user's function."""
+    return code in _MADE
 
 
 def _arguments(args: ast.arguments) -> set[str]:
@@ -97,8 +76,9 @@ def _arguments(args: ast.arguments) -> set[str]:
     return {a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)} | set(extra)
 
 
-class _Rewriter(ast.NodeTransformer):
+class _Rewriter(ControlRewriter):
     def __init__(self, filename: str, qualname: str):
+        super().__init__()
         self.filename = filename
         owner = qualname.rpartition(".")[0].rpartition(".")[2]
         self.owner = "" if owner in ("", "<locals>") else owner.lstrip("_")
@@ -114,13 +94,52 @@ class _Rewriter(ast.NodeTransformer):
         args.defaults = [ast.Constant(None) for _ in args.defaults]
         args.kw_defaults = [None if d is None else ast.Constant(None) for d in args.kw_defaults]
         if isinstance(node, ast.Lambda):
-            self.scopes.append(_arguments(args) | _bound_in([node.body]))
-            return [ast.copy_location(ast.Return(ast.copy_location(ast.Lambda(args, self.visit(node.body)), node)), node)]
-        self.scopes.append(_arguments(args) | _bound_in(list(node.body)))
-        body = self._block(node.body)
-        made = ast.FunctionDef(name=node.name, args=args, body=body, decorator_list=[], returns=None, type_comment=None)
+            body = self._expression(args, node.body)
+            return [ast.copy_location(ast.Return(ast.copy_location(ast.Lambda(args, body), node)), node)]
+        made = ast.FunctionDef(
+            name=node.name, args=args, body=self._body(args, node), decorator_list=[], returns=None, type_comment=None
+        )
         ast.copy_location(made, node)
         return [made, ast.copy_location(ast.Return(ast.Name(node.name, ast.Load())), node)]
+
+    def _expression(self, args: ast.arguments, body: ast.expr) -> ast.expr:
+        """The body of a lambda."""
+        self._open(_arguments(args) | bound_in([body]), set(), "")
+        made = self.visit(body)
+        self._close()
+        return made
+
+    def _body(self, args: ast.arguments, node: ast.FunctionDef) -> list[ast.stmt]:
+        """The body of a function: its jumps as structure, its blocks as functions."""
+        why = _stays_plain(node.body)
+        body = node.body if why else Jumps().function(node.body)
+        names = _arguments(args) | bound_in(body)
+        self._open(names, uncertain_in(body), why)
+        made = self._block(body)
+        outside = {name for stmt in node.body for n in own_nodes([stmt]) if isinstance(n, ast.Nonlocal) for name in n.names}
+        start: list[ast.stmt] = []
+        cells = sorted(self.shared[-1] - _arguments(args) - outside)
+        if cells:  # bound in the function's blocks only as Python sees it; this makes them the function's own
+            unbound: list[ast.expr] = [ast.Name(name, ast.Store()) for name in cells]
+            start.append(ast.If(ast.Constant(False), [ast.Assign(unbound, ast.Constant(None))], []))
+        if VALUE in names:
+            unbound = [ast.Name(VALUE, ast.Store())]
+            start.append(ast.Assign(unbound, ast.Attribute(ast.Name(HOOKS, ast.Load()), "unbound", ast.Load())))
+        if outside:
+            start.append(ast.Expr(self.hook(node, "effects", ast.Constant(", ".join(sorted(outside))))))
+        self._close()
+        doc = made[:1] if made and isinstance(made[0], ast.Expr) and isinstance(made[0].value, ast.Constant) else []
+        return [*doc, *(self.placed(stmt, node.body[0]) for stmt in start), *made[len(doc) :]]
+
+    def _open(self, names: set[str], uncertain: set[str], plain: str) -> None:
+        self.scopes.append(names)
+        self.uncertain.append(uncertain)
+        self.shared.append(set())
+        self.plain.append(plain)
+
+    def _close(self) -> None:
+        for stack in (self.scopes, self.uncertain, self.shared, self.plain):
+            stack.pop()
 
     def _plain_arguments(self, args: ast.arguments) -> ast.arguments:
         def bare(a: ast.arg | None) -> Any:
@@ -148,9 +167,7 @@ class _Rewriter(ast.NodeTransformer):
         args.defaults = [self.visit(d) for d in args.defaults]
         args.kw_defaults = [None if d is None else self.visit(d) for d in args.kw_defaults]
         decorators = [self.visit(d) for d in node.decorator_list]
-        self.scopes.append(_arguments(args) | _bound_in(list(node.body)))
-        body = self._block(node.body)
-        self.scopes.pop()
+        body = self._body(args, node)
         made = ast.FunctionDef(name=node.name, args=args, body=body, decorator_list=decorators, returns=None, type_comment=None)
         return ast.copy_location(made, node)
 
@@ -158,10 +175,7 @@ class _Rewriter(ast.NodeTransformer):
         args = self._plain_arguments(node.args)
         args.defaults = [self.visit(d) for d in args.defaults]
         args.kw_defaults = [None if d is None else self.visit(d) for d in args.kw_defaults]
-        self.scopes.append(_arguments(args) | _bound_in([node.body]))
-        made = ast.copy_location(ast.Lambda(args, self.visit(node.body)), node)
-        self.scopes.pop()
-        return made
+        return ast.copy_location(ast.Lambda(args, self._expression(args, node.body)), node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
         raise self.error(node, "a class is defined inside the traced function", "define it outside")
@@ -170,9 +184,9 @@ class _Rewriter(ast.NodeTransformer):
         targets = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
         first = self.visit(node.generators[0].iter)  # evaluated outside, and not to be visited again
         node.generators[0].iter = ast.copy_location(ast.Constant(None), node)
-        self.scopes.append(targets)
+        self._open(targets, set(), self.plain[-1])
         self.generic_visit(node)
-        self.scopes.pop()
+        self._close()
         node.generators[0].iter = first
         return node
 
@@ -203,8 +217,11 @@ class _Rewriter(ast.NodeTransformer):
         return f"_{self.owner}{name}" if private else name
 
     def visit_Name(self, node: ast.Name) -> Any:
-        if not isinstance(node.ctx, ast.Load) or any(node.id in scope for scope in self.scopes):
+        if not isinstance(node.ctx, ast.Load):
             return node
+        for scope, uncertain in zip(reversed(self.scopes), reversed(self.uncertain), strict=True):
+            if node.id in scope:
+                return self.hook(node, "use", node) if node.id in uncertain else node
         return self.hook(node, "outer", ast.Constant(node.id))
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
@@ -246,45 +263,6 @@ class _Rewriter(ast.NodeTransformer):
         made.keywords = keywords
         return made
 
-    # -- conditions -------------------------------------------------------------------------------------------------
-    def _test(self, node: ast.expr, what: str) -> ast.expr:
-        text = ast.unparse(node)
-        return self.hook(node, "truth", self.visit(node), ast.Constant(text), ast.Constant(what))
-
-    def visit_If(self, node: ast.If) -> Any:
-        made = ast.If(self._test(node.test, "if"), self._block(node.body), self._block(node.orelse))
-        return ast.copy_location(made, node)
-
-    def visit_While(self, node: ast.While) -> Any:
-        made = ast.While(self._test(node.test, "while"), self._block(node.body), self._block(node.orelse))
-        return ast.copy_location(made, node)
-
-    def visit_IfExp(self, node: ast.IfExp) -> Any:
-        return ast.copy_location(ast.IfExp(self._test(node.test, "if"), self.visit(node.body), self.visit(node.orelse)), node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
-        """All but the last operand decide; each stays the value that it is."""
-        what = ast.Constant("and" if isinstance(node.op, ast.And) else "or")
-        *deciding, last = node.values
-        texts = [ast.unparse(v) for v in deciding]  # before the visit, which changes them
-        values = [self.hook(v, "decides", self.visit(v), ast.Constant(t), what) for v, t in zip(deciding, texts, strict=True)]
-        return ast.copy_location(ast.BoolOp(node.op, [*values, self.visit(last)]), node)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
-        operand = self._test(node.operand, "not") if isinstance(node.op, ast.Not) else self.visit(node.operand)
-        return ast.copy_location(ast.UnaryOp(node.op, operand), node)
-
-    def visit_Assert(self, node: ast.Assert) -> Any:
-        text = ast.unparse(node.test)  # before the visit, which changes it
-        message = ast.Constant(None) if node.msg is None else self.visit(node.msg)
-        empty = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-        call = self.hook(node, "check", self.visit(node.test), ast.Lambda(empty, message), ast.Constant(text))
-        return ast.copy_location(ast.Expr(call), node)
-
-    def visit_match_case(self, node: ast.match_case) -> Any:
-        guard = None if node.guard is None else self._test(node.guard, "if")
-        return ast.match_case(node.pattern, guard, self._block(node.body))
-
     # -- stores -----------------------------------------------------------------------------------------------------
     def visit_Assign(self, node: ast.Assign) -> Any:
         if len(node.targets) == 1 and isinstance(node.targets[0], (ast.Subscript, ast.Attribute)):
@@ -308,6 +286,9 @@ class _Rewriter(ast.NodeTransformer):
         elif isinstance(target, ast.Attribute):
             name = ast.Constant(self._mangled(target.attr))
             call = self.hook(node, "update_attribute", self.visit(target.value), name, operator, value)
+        elif target.id in self.uncertain[-1]:
+            old = self.visit(ast.copy_location(ast.Name(target.id, ast.Load()), target))
+            return ast.copy_location(ast.Assign([target], self.hook(node, "augmented", operator, old, value)), node)
         else:
             return ast.copy_location(ast.AugAssign(target, node.op, value), node)
         return ast.copy_location(ast.Expr(call), node)
@@ -329,6 +310,18 @@ class _Rewriter(ast.NodeTransformer):
             )
         self.scopes[-1] -= set(node.names)
         return node
+
+
+def _stays_plain(body: list[ast.stmt]) -> str:
+    """Why blocks of a function cannot become functions of their own; empty if they can."""
+    for node in own_nodes(body):
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return "the function is a generator (it has a yield)"
+        if isinstance(node, (ast.Await, ast.AsyncFor, ast.AsyncWith)):
+            return "the function is a coroutine"
+        if isinstance(node, ast.TryStar) if hasattr(ast, "TryStar") else False:
+            return "the function has a try with except*"
+    return ""
 
 
 def names_of(code: types.CodeType) -> Iterator[str]:

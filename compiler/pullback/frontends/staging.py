@@ -14,7 +14,7 @@ each block as a function that takes a state and returns the state after it. ::
 All take ``optional``, names whose value does not matter where they have none (a value that is returned later, say), ``roots``,
 other Python values that the blocks can reach and change (variables of callers), and ``text``, what the construct is called in
 messages ("the loop"). ``stop`` is the name of a variable that ends a loop when it has become true: ``break`` is written so.
-``certain`` says that a loop makes at least one trip: a variable that every trip sets has a value afterwards.
+``certain`` says (when asked) whether a loop makes at least one trip: a variable that every trip sets has a value afterwards.
 
 A block may be traced several times, and what it did to the state's lists, dicts, objects and arrays is undone each time: it
 must have no effect besides. Afterwards, each array that a block wrote to holds the result, whoever refers to it; each variable
@@ -118,7 +118,7 @@ def stage_while(
     text: str = "the loop",
 ) -> State:
     stage = Stage(trace, state, roots, optional, text)
-    return Loop(stage, lambda inner, trip: body(inner), test, None, stop, False).staged()
+    return Loop(stage, lambda inner, trip: body(inner), test, None, stop, lambda: False).staged()
 
 
 def stage_for(
@@ -128,14 +128,14 @@ def stage_for(
     state: Mapping[str, Any],
     *,
     stop: str = "",
-    certain: bool = False,
+    certain: bool | Callable[[], bool] = False,
     optional: Collection[str] = (),
     roots: Sequence[Any] = (),
     text: str = "the loop",
 ) -> State:
     stage = Stage(trace, state, roots, optional, text)
     bound = trace.here().dim(trips) if isinstance(trips, (int, Dim)) else wrap(trips).value
-    return Loop(stage, body, None, bound, stop, certain).staged()
+    return Loop(stage, body, None, bound, stop, certain if callable(certain) else lambda: bool(certain)).staged()
 
 
 @dataclass(slots=True)
@@ -164,7 +164,7 @@ class Loop:
         test: Callable[[State], Any] | None,
         trips: Value | None,
         stop: str,
-        certain: bool,
+        certain: Callable[[], bool],
     ):
         self.stage = stage
         self.trace = stage.trace
@@ -173,7 +173,7 @@ class Loop:
         self.trips = trips
         self.stop = stop
         self.certain = certain
-        self.is_while = trips is None
+        self.is_while = trips is None or stage.state.get(stop, False) is not False
         self.never = False  # whether there is no trip at all
         self.endless = False  # whether nothing can end it
         self.sides = Sides("before", "after a trip", f"of {stage.what}", "gets its first value in a trip")
@@ -286,7 +286,7 @@ class Loop:
             answer = self._tested(state)
         first = not now.carried
         if answer is True and first:
-            self.certain = True
+            self.certain = lambda: True
         self.never, self.endless = answer is False and first, answer is True
         region.builder.close("yield", (b.const(answer, bool_) if isinstance(answer, bool) else answer,))
         return state
@@ -327,7 +327,7 @@ class Loop:
             entry = now.entry.get(slot, self.before[slot])
             joiner = self.stage.joiner(slot, self.sides, [now.body.region])
             unbound = isinstance(entry, Missing) and isinstance(entry.lack, Unbound)
-            if unbound and (joiner.filled or (self.certain and slot[0] == "name")):
+            if unbound and (joiner.filled or (slot[0] == "name" and self.certain())):
                 joiner.filled = True
                 late.add(slot)
             carried[slot] = joiner.join(entry, now.body.node(slot, entry), known)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from pullback.errors import TraceError
+from pullback.errors import ShapeError, TraceError
 from pullback.frontends.array import Array
 from pullback.frontends.promote import wrap
 from pullback.frontends.staging_region import Region
@@ -52,7 +52,7 @@ def boolean(trace: Trace, condition: Any, text: str) -> Value:
     b = trace.here()
     if array.type.size != 1:
         raise trace.error(
-            TraceError,
+            ShapeError,
             f"the condition of {text} has shape {trace.shape_text(array.symbolic_shape)}: "
             "the truth value of an array with more than one element is ambiguous",
             "use np.any(...) or np.all(...)",
@@ -103,6 +103,7 @@ class Stage:
             finally:
                 self.world.restore()
             region.undo()
+        self.doubtful.update(region.doubted)
         self.trace.pending.append(region)
         return outcome
 
@@ -216,7 +217,7 @@ class Stage:
         for key, (array, reason) in self.doubtful.items():
             if key in self.arrays:
                 raise self.trace.error(TraceError, reason, "write to a copy: y = x.copy()")
-            array.shared = array.shared or reason
+            array.doubt(reason)
 
 
 def _writable(number: Number, array: Array) -> bool:

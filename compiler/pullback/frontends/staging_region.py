@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Region:
     """``with region:`` traces into it; again, to add what the block yields. :meth:`undo` comes in between."""
 
-    __slots__ = ("_kept", "_masks", "builder", "closed", "counts", "params", "parent", "trace", "what", "written")
+    __slots__ = ("_kept", "_masks", "builder", "closed", "counts", "doubted", "params", "parent", "trace", "what", "written")
 
     def __init__(self, trace: Trace, what: str):
         self.trace = trace
@@ -32,6 +32,7 @@ class Region:
         self.params: list[Value] = []
         self.counts: set[str] = set()  # size symbols that are defined in it
         self.written: dict[int, Array] = {}  # arrays from outside that were assigned to
+        self.doubted: dict[int, tuple[Array, str]] = {}  # arrays from outside that became read-only, and why
         self.closed = False
         self._kept: dict[int, tuple[Array, Any]] = {}
         self._masks: dict[Value, Value] = {}
