@@ -8,13 +8,13 @@ import time
 import numpy as np
 import pytest
 
-from pullback.errors import PullbackError, ShapeError, UnsupportedError
+from pullback.errors import PullbackError, ShapeError
 from pullback.ir.core import Builder, Func, Value
 from pullback.ir.dims import Dim
 from pullback.ir.interp import run
 from pullback.ir.ops import OPS
 from pullback.ir.ops.base import Elementwise
-from pullback.ir.parse import parse_func, parse_type
+from pullback.ir.parse import parse_type
 from pullback.ir.types import Type, bool_, f32, f64, i64
 from pullback.ir.verify import verify
 from pullback.llvm import Options, compile_kernel
@@ -357,19 +357,6 @@ def test_arguments_are_checked():
         kernel([np.ones(5), np.ones(5)])
     with pytest.raises(TypeError, match="argument 0: f64"):
         kernel([np.ones(5, np.float32), np.ones(4)])
-
-
-def test_control_flow_is_refused():
-    text = """func @f(%x: f64, %n: i64) -> f64 {
-  %y = for %n (%i, %z = %x) {
-    %w = mul %z, %z : f64
-    yield %w
-  }
-  return %y
-}
-"""
-    with pytest.raises(UnsupportedError, match="for"):
-        compile_kernel(parse_func(text))
 
 
 # -- masks and sorting --------------------------------------------------------------------------------------------------

@@ -100,6 +100,8 @@ def _told_of(func: Func, compiled: _Compiled) -> Kernel:
 
 
 def _level(emitted: Emitted) -> int:
+    if emitted.largest > LITTLE:  # a loop is one function, however long
+        return 1 if emitted.largest <= 4 * LITTLE else 0
     return 2 if emitted.loops else 1 if emitted.scalars <= LITTLE else 0
 
 

@@ -23,6 +23,20 @@ def literal(value: Any, dtype: DType) -> str:
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(dtype.numpy.type(value))))[0]:016X}"
 
 
+def floor_division(a: str, b: str, let: Callable[[str], str]) -> str:
+    """Of sizes; by 0 it gives something, but never a trap."""
+    zero = let(f"icmp eq i64 {b}, 0")
+    safe = let(f"select i1 {zero}, i64 1, i64 {b}")
+    quotient = let(f"sdiv i64 {a}, {safe}")
+    rest = let(f"srem i64 {a}, {safe}")
+    signs = let(f"xor i64 {rest}, {safe}")
+    differ = let(f"icmp slt i64 {signs}, 0")
+    left = let(f"icmp ne i64 {rest}, 0")
+    down = let(f"and i1 {differ}, {left}")
+    less = let(f"sext i1 {down} to i64")
+    return let(f"add i64 {quotient}, {less}")
+
+
 class FunctionText:
     """A function being written. ``entry`` is what runs first whatever the order of writing: sizes and values from elsewhere."""
 
@@ -51,6 +65,9 @@ class FunctionText:
         name = self.new(hint)
         self.entry.append(f"  {name} = {text}")
         return name
+
+    def at_entry_line(self, text: str) -> None:
+        self.entry.append(f"  {text}")
 
     def line(self, text: str) -> None:
         self.lines.append(f"  {text}")
@@ -91,17 +108,7 @@ class FunctionText:
         return total
 
     def _floor_division(self, atom: FloorDiv) -> str:
-        a, b = self.size(atom.numerator), self.size(atom.denominator)
-        zero = self.at_entry(f"icmp eq i64 {b}, 0")
-        safe = self.at_entry(f"select i1 {zero}, i64 1, i64 {b}")
-        quotient = self.at_entry(f"sdiv i64 {a}, {safe}")
-        rest = self.at_entry(f"srem i64 {a}, {safe}")
-        signs = self.at_entry(f"xor i64 {rest}, {safe}")
-        differ = self.at_entry(f"icmp slt i64 {signs}, 0")
-        left = self.at_entry(f"icmp ne i64 {rest}, 0")
-        down = self.at_entry(f"and i1 {differ}, {left}")
-        less = self.at_entry(f"sext i1 {down} to i64")
-        return self.at_entry(f"add i64 {quotient}, {less}")
+        return floor_division(self.size(atom.numerator), self.size(atom.denominator), self.at_entry)
 
     # -- loops -----------------------------------------------------------------------------------------------------
     def counted(

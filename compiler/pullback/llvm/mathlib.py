@@ -82,4 +82,5 @@ class MathCalls:
         lines.append("attributes #1 = { nounwind willreturn memory(none) }")
         lines.extend(f"attributes #{number} = {{ {text} }}" for text, number in self._groups.items())
         lines.append("!0 = !{i64 0, i64 140737488355328}")
+        lines.append('!1 = !{!"branch_weights", i32 1048576, i32 1}')
         return "\n".join(lines) + "\n"

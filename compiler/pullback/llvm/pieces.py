@@ -4,7 +4,8 @@ Note [Pieces]
 The program's statements are cut into pieces: a nest, a routine, or a run of scalar statements of bounded length (a single
 function with 1e5 instructions takes minutes to compile, chunks of 500 less than a second). Each piece is a function.
 Scalars that one piece makes and another needs go through the *frame*, an array of 8-byte slots; the buffers of a nest are
-its parameters, marked ``noalias``, which they are: see ``loops/buffers.py``.
+its parameters, marked ``noalias``, which they are: see ``loops/buffers.py``. A loop of the program or an ``if`` is one
+piece with all that is inside, and so is a step on a tape.
 """
 
 from __future__ import annotations
@@ -14,14 +15,32 @@ from typing import Any
 
 import numpy as np
 
-from pullback.loops.nest import Buffer, Call, Define, Fail, Loop, Node, Program, Store
+from pullback.loops.nest import (
+    Accumulator,
+    Buffer,
+    Call,
+    Define,
+    Fail,
+    For,
+    If,
+    Loop,
+    Node,
+    Program,
+    Reserve,
+    Statement,
+    Store,
+    Swap,
+    While,
+    statements,
+)
 
 CHUNK = 500  # scalar statements per function
 
 
 @dataclass(slots=True)
 class Piece:
-    """``kind``: "scalars" and "nest" become functions; "call" is a routine, "clear" and "move" are memset and memcpy."""
+    """``kind``: "scalars", "nest" and "control" become functions; "call" is a routine, "clear" and "move" are memset and
+    memcpy."""
 
     kind: str
     body: list[Any]
@@ -48,8 +67,10 @@ def pieces(program: Program) -> list[Piece]:
         pieces[-1].body.append(statement)
 
     for statement in program.body:
-        if isinstance(statement, Loop):
-            pieces.append(Piece(_nest_kind(statement), [statement]))
+        if isinstance(statement, (For, While, If, Reserve)) or _on_tape(statement):
+            pieces.append(Piece("control", [statement]))
+        elif isinstance(statement, Loop):
+            pieces.append(Piece(nest_kind(statement), [statement]))
         elif isinstance(statement, Call):
             pieces.append(Piece("call", [statement]))
         else:
@@ -64,7 +85,13 @@ def pieces(program: Program) -> list[Piece]:
     return pieces
 
 
-def _nest_kind(loop: Loop) -> str:
+def _on_tape(statement: Statement) -> bool:
+    if isinstance(statement, (Node, Store)):
+        return any(b.place == "tape" for b in buffers(statement))
+    return isinstance(statement, (Loop, Call)) and any(b.place == "tape" for s in statements([statement]) for b in buffers(s))
+
+
+def nest_kind(loop: Loop) -> str:
     """ "clear" for a loop that only stores zeros, "move" for one that only copies; such a loop takes 10 ms to compile."""
     if not loop.body:
         return "nest"  # it only counts its trips: a sum of what does not change
@@ -87,11 +114,23 @@ def operands(statement: Any) -> list[Node]:
             return [position, value]
         case Fail(ok=ok, values=values):
             return [ok, *values]
-        case Define(value=value) | Result(value=value):
+        case Define(value=value) | Result(value=value) | Reserve(height=value):
             return [value]
-        case Loop(accumulators=accumulators):
-            return [n for a in accumulators for n in (a.start, a.value) if n is not None]
+        case Loop(accumulators=accumulators, extent=extent):
+            return [*_carried(accumulators), *([extent] if isinstance(extent, Node) else ())]
+        case For(bound=bound, carried=carried):
+            return [bound, *_carried(carried)]
+        case While(carried=carried, test=test):
+            return [*_carried(carried), *([test] if test is not None else ())]
+        case If(test=test, choices=choices):
+            return [test, *(n for c in choices for n in (c.then, c.other))]
+        case Call(args=args):
+            return [a.start for a in args if a.start is not None]
     return []
+
+
+def _carried(accumulators: list[Accumulator]) -> list[Node]:
+    return [n for a in accumulators for n in (a.start, a.value) if n is not None]
 
 
 def buffers(statement: Any) -> list[Buffer]:
@@ -100,6 +139,10 @@ def buffers(statement: Any) -> list[Buffer]:
             return [buffer]
         case Call(out=out, args=args):
             return [out, *(a.buffer for a in args)]
+        case Swap(into=into):
+            return list(into)
+        case Reserve(tape=tape):
+            return [tape.buffer]
     return []
 
 
@@ -109,6 +152,16 @@ def made(body: list[Any]) -> list[Node]:
     for statement in body:
         if isinstance(statement, Node):
             found.append(statement)
-        elif isinstance(statement, Loop):
-            found.extend(a.total for a in statement.accumulators)
+        else:
+            found.extend(totals(statement))
     return found
+
+
+def totals(statement: Any) -> list[Node]:
+    """The scalars that a statement with others inside gives."""
+    match statement:
+        case Loop(accumulators=accumulators) | For(carried=accumulators) | While(carried=accumulators):
+            return [a.total for a in accumulators]
+        case If(choices=choices):
+            return [c.total for c in choices]
+    return []

@@ -5,14 +5,14 @@ Two buffers that are alive in one statement never share a region, so pointers wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 
 from pullback.ir.dims import Dim, Size, product
-from pullback.loops.nest import Buffer, Call, Node, Program, Statement, Store, statements
+from pullback.loops.nest import Buffer, Call, Loop, Node, Program, Statement, Store, Swap, bodies, statements
 
 
-def assign_regions(program: Program) -> None:
-    """Fill ``program.regions`` and ``program.where``."""
+def assign_regions(program: Program, swaps: Sequence[Swap]) -> None:
+    """Fill ``program.regions`` and ``program.where``. Buffers that exchange memory live together."""
     first: dict[Buffer, int] = {}
     last: dict[Buffer, int] = {}
     for k, statement in enumerate(program.body):
@@ -20,16 +20,21 @@ def assign_regions(program: Program) -> None:
             if buffer.place == "work":
                 first.setdefault(buffer, k)
                 last[buffer] = k
+    together = _together(swaps, last)
+    for group in together:
+        for buffer in group:
+            first[buffer], last[buffer] = min(first[b] for b in group), max(last[b] for b in group)
     ending: dict[int, list[Buffer]] = {}
     for buffer, k in last.items():
         ending.setdefault(k, []).append(buffer)
     beginning: dict[int, list[Buffer]] = {}
     for buffer, k in first.items():
         beginning.setdefault(k, []).append(buffer)
+    bounds = {**program.defined, **program.local}
     free: dict[Size, list[int]] = {}
     for k in range(len(program.body)):
         for buffer in beginning.get(k, ()):
-            size = _bounded(product(buffer.type.shape), program.defined) * buffer.type.dtype.bytes
+            size = _bounded(product(buffer.type.shape), bounds) * buffer.type.dtype.bytes
             spare = free.setdefault(size, [])
             if not spare:
                 spare.append(len(program.regions))
@@ -48,9 +53,29 @@ def drop_unread(program: Program) -> None:
                 read.add(buffer)
             case Call(args=args):
                 read.update(a.buffer for a in args)
-    program.body[:] = [
-        s for s in program.body if not (isinstance(s, Store) and s.buffer.place == "work" and s.buffer not in read)
-    ]
+    pending = [program.body]
+    while pending:
+        body = pending.pop()
+        body[:] = [
+            s
+            for s in body
+            if not (isinstance(s, Store) and s.buffer.place == "work" and not s.buffer.moves and s.buffer not in read)
+        ]
+        for statement in body:
+            if not isinstance(statement, Loop):  # of a nest that stores nothing a loop would remain
+                pending.extend(bodies(statement))
+
+
+def _together(swaps: Sequence[Swap], live: Container[Buffer]) -> list[list[Buffer]]:
+    """Groups of buffers that exchange memory, directly or through others."""
+    groups: dict[Buffer, list[Buffer]] = {}
+    for swap in swaps:
+        merged: dict[Buffer, None] = {}
+        for buffer in swap.into:
+            merged.update(dict.fromkeys(groups.get(buffer, [buffer])))
+        group = [b for b in merged if b in live]
+        groups.update(dict.fromkeys(group, group))
+    return [g for b, g in groups.items() if g[0] is b]
 
 
 def _touched(statement: Statement) -> Iterator[Buffer]:
@@ -60,6 +85,8 @@ def _touched(statement: Statement) -> Iterator[Buffer]:
                 yield buffer
             case Store(buffer=buffer):
                 yield buffer
+            case Swap(into=into):
+                yield from into
             case Call(out=out, args=args):
                 yield out
                 yield from (a.buffer for a in args)

@@ -7,26 +7,35 @@ transposes around it that are views whenever the strides allow.
 
 from __future__ import annotations
 
-from pullback.errors import UnsupportedError
-from pullback.ir.core import Block, Builder, Func, Instr, Value
+from collections.abc import Sequence
+
+from pullback.ir.core import Block, Builder, Func, Instr, Value, walk
 from pullback.ir.dims import Size, product
 from pullback.ir.ops.base import Decompose, Update
 from pullback.ir.ops.contract import free_axes
-from pullback.ir.types import StackType, bool_
+from pullback.ir.types import bool_
 
 SMALL = 8  # a static matrix product with no axis longer than this is written out
 
 
 def expand(func: Func) -> Func:
     """The same function without Decompose ops and with canonical contractions."""
-    new: dict[Value, Value] = {}
+    return Func(func.name, _expanded(func.block, {}), ())
+
+
+def _expanded(block: Block, new: dict[Value, Value]) -> Block:
+    """``new`` is what stands for results of instructions that were expanded, here or in the blocks around."""
     b = Builder()
-    pending = [iter(_turned(func))]
+    pending = [iter(_turned(block))]
     wait: list[tuple[Instr, Value]] = []  # an expanded instruction and the value that stands for its result
     while pending:
         for instr in pending[-1]:
             built = _expand_one(instr, new)
-            if built is None:
+            if instr.blocks:
+                blocks = tuple([_expanded(inner, new) for inner in instr.blocks])
+                args = tuple([new.get(a, a) for a in instr.args])
+                b.body.append(Instr(instr.op, instr.outs, args, instr.attrs, blocks, instr.loc))
+            elif built is None:
                 b.body.append(_renamed(instr, new))
             else:
                 body, result = built
@@ -38,18 +47,20 @@ def expand(func: Func) -> Func:
             if wait and pending:
                 instr, result = wait.pop()
                 new[instr.out] = new.get(result, result)
-    return Func(func.name, Block(func.params, tuple(b.body)), ())
+    return Block(block.params, tuple(b.body))
 
 
-def _turned(func: Func) -> list[Instr]:
+def _turned(block: Block) -> Sequence[Instr]:
     """The instructions, with ``transpose(contract(x, y))`` as ``contract(y, x)`` where that is all that uses the product."""
     defs: dict[Value, Instr] = {}
     uses: dict[Value, int] = {}
-    for instr in func.body:
+    if not any(instr.op.name == "contract" for instr in block.body):
+        return block.body
+    for instr in walk(block):
         for arg in instr.args:
             uses[arg] = uses.get(arg, 0) + 1
     body: list[Instr] = []
-    for instr in func.body:
+    for instr in block.body:
         contraction = defs.get(instr.args[0]) if instr.op.name == "transpose" else None
         if contraction is not None and uses[instr.args[0]] == 1 and instr.attrs["perm"] == _swapped_axes(contraction):
             attrs = {key: value[::-1] for key, value in contraction.attrs.items()}
@@ -75,8 +86,6 @@ def _renamed(instr: Instr, new: dict[Value, Value]) -> Instr:
 
 
 def _expand_one(instr: Instr, new: dict[Value, Value]) -> tuple[list[Instr], Value] | None:
-    if instr.blocks or any(isinstance(o.type, StackType) for o in instr.outs):
-        raise UnsupportedError(f"{instr.op.name} at {instr.loc} cannot be compiled yet; only straight-line programs can")
     inner = Builder()
     inner.loc = instr.loc
     if isinstance(instr.op.lower, Decompose):

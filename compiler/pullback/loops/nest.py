@@ -1,8 +1,9 @@
 """The loop-nest IR: what a Func becomes before it is LLVM text.
 
 A ``Program`` is a list of statements over buffers. A scalar is a ``Node``: one SSA value, either of the whole program
-(``scope`` None) or of one iteration of a ``Loop``. A node stands as a statement where it is computed: in the body of the
-innermost loop that it depends on. Statements nest, so that loops within loops, and later control flow, need nothing new.
+(``scope`` None), of one iteration of a ``Loop``, or of a ``Region``: one trip of a program's own loop, one branch. A node
+stands as a statement where it is computed: in the innermost loop that it depends on, but never outside of the region for
+which it was made, so nothing is done that the program does not do. (What does not change LLVM takes out of a loop.)
 
 Note [Purity]
 Every node may be computed anywhere its arguments are known: a load reads a value (an SSA version), never a buffer whose
@@ -34,15 +35,16 @@ class Node:
     dtype: DType
     args: tuple[Node, ...] = ()
     data: Any = None
-    scope: Loop | None = None
+    scope: Scope | None = None
     attrs: Any = None
 
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Memory of one array. ``place``: "input", "output", "work" or "const"; ``number`` its position there.
+    """Memory of one array. ``place``: "input", "output", "work", "const" or "tape"; ``number`` its position there.
 
     Several values share a buffer when updates are done in place; ``loops/buffers.py`` gives work buffers their regions.
+    ``moves``: its memory is exchanged with that of others; see Note [Homes] in ``loops/places.py``.
     """
 
     type: Type
@@ -50,6 +52,7 @@ class Buffer:
     number: int
     data: np.ndarray[Any, Any] | None = None
     name: str = ""
+    moves: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -69,10 +72,11 @@ class Accumulator:
 
 @dataclass(eq=False, slots=True)
 class Loop:
-    """``extent`` trips over ``body``. ``parent`` is the loop around it, ``level`` the number of loops around it."""
+    """``extent`` trips over ``body``: part of a nest, without control flow. ``parent`` is what is around it, ``level`` how
+    much is around it. An extent that only its region knows is a node."""
 
-    extent: Size
-    parent: Loop | None = None
+    extent: Size | Node
+    parent: Scope | None = None
     body: list[Statement] = field(default_factory=list)
     accumulators: list[Accumulator] = field(default_factory=list)
     index: Node | None = None
@@ -104,11 +108,12 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An array that a routine reads: element ``index`` is at ``offset + sum(index * strides)`` of the buffer."""
+    """An array that a routine reads: element ``index`` is at ``start + offset + sum(index * strides)`` of the buffer."""
 
     buffer: Buffer
     offset: Size
     strides: tuple[Size, ...]
+    start: Node | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -129,7 +134,84 @@ class Define:
     value: Node
 
 
-Statement: TypeAlias = Node | Loop | Store | Fail | Call | Define
+# -- control flow ---------------------------------------------------------------------------------------------------
+@dataclass(eq=False, slots=True)
+class Region:
+    """Statements that run together, once or more often: a branch, the body or the condition of a loop."""
+
+    parent: Scope | None
+    body: list[Statement] = field(default_factory=list)
+
+    @property
+    def level(self) -> int:
+        return 0 if self.parent is None else self.parent.level + 1
+
+
+@dataclass(eq=False, slots=True)
+class For:
+    """``bound`` trips; ``carried`` are accumulators without ``combine``."""
+
+    bound: Node
+    index: Node
+    carried: list[Accumulator]
+    body: Region
+
+
+@dataclass(eq=False, slots=True)
+class While:
+    """``body`` as long as ``test``, a node of ``condition``, holds. The body is inside the condition: it knows its nodes."""
+
+    carried: list[Accumulator]
+    condition: Region
+    body: Region
+    test: Node | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Choice:
+    """A scalar that an ``If`` gives."""
+
+    total: Node
+    then: Node
+    other: Node
+
+
+@dataclass(eq=False, slots=True)
+class If:
+    test: Node
+    then: Region
+    other: Region
+    choices: list[Choice] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Swap:
+    """The buffers ``into`` get the memory of the buffers ``source``, which are the same ones in another order."""
+
+    into: tuple[Buffer, ...]
+    source: tuple[Buffer, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Tape:
+    """Memory of one stack: elements of ``buffer.type`` one after the other. ``bounded``: made at once, for a known capacity."""
+
+    buffer: Buffer
+    bounded: bool
+
+
+@dataclass(eq=False, slots=True)
+class Reserve:
+    """Make room in a tape for element ``height`` and, of a bounded one, all below it: else the call stops with message
+    ``number``."""
+
+    tape: Tape
+    height: Node
+    number: int
+
+
+Scope: TypeAlias = Loop | Region
+Statement: TypeAlias = Node | Loop | Store | Fail | Call | Define | For | While | If | Swap | Reserve
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +237,33 @@ class Program:
     defined: dict[str, Size]  # bound by the kernel (a mask's count), each with an upper bound
     regions: list[Size] = field(default_factory=list)  # bytes of each region of the workspace
     where: dict[Buffer, int] = field(default_factory=dict)  # the region of each work buffer
+    local: dict[str, Size] = field(default_factory=dict)  # like ``defined``, but known in one block only
+    tapes: list[Tape] = field(default_factory=list)
 
 
 def statements(body: list[Statement]) -> Iterator[Statement]:
-    """Every statement, a loop before its body. Not recursive."""
+    """Every statement, one with others inside before them. Not recursive."""
     pending: list[Iterator[Statement]] = [iter(body)]
     while pending:
         for statement in pending[-1]:
             yield statement
-            if isinstance(statement, Loop):
-                pending.append(iter(statement.body))
+            inside = bodies(statement)
+            if inside:
+                pending.extend(iter(b) for b in reversed(inside))
                 break
         else:
             pending.pop()
+
+
+def bodies(statement: Statement) -> tuple[list[Statement], ...]:
+    """The lists of statements inside a statement."""
+    match statement:
+        case Loop(body=body):
+            return (body,)
+        case For(body=region):
+            return (region.body,)
+        case While(condition=condition, body=region):
+            return condition.body, region.body
+        case If(then=then, other=other):
+            return then.body, other.body
+    return ()

@@ -48,6 +48,7 @@ class Reader:
         defs: Mapping[Value, Instr],
         buffers: Mapping[Value, Buffer],
         known: Mapping[Value, Node],
+        starts: Mapping[Value, Node],
         message: Callable[[Instr, str, str], int],
         constant: Callable[[np.ndarray[Any, Any]], Buffer],
     ):
@@ -55,6 +56,7 @@ class Reader:
         self._defs = defs
         self._buffers = buffers
         self._known = known
+        self._starts = starts
         self._message = message
         self._constant = constant
         self._made: dict[tuple[Value, tuple[Node, ...]], Node] = {}
@@ -161,7 +163,10 @@ class Reader:
     def _one(self, value: Value, index: tuple[Node, ...]) -> Node:
         buffer = self._buffers.get(value)
         if buffer is not None and not (value in self.own and index == self.own_index):
-            return self._s.load(value, buffer, self.position(value.type.shape, index), value.type.dtype)
+            position = self.position(value.type.shape, index)
+            if value in self._starts:
+                position = self.add(self._starts[value], position)
+            return self._s.load(value, buffer, position, value.type.dtype)
         instr = self._defs[value]
         lower = instr.op.lower
         if isinstance(instr.op, Elementwise):

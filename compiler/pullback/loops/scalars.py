@@ -13,21 +13,27 @@ import numpy as np
 
 from pullback.errors import UnsupportedError
 from pullback.ir.core import NO_ATTRS, Instr
-from pullback.ir.dims import Size
+from pullback.ir.dims import Dim, Size
 from pullback.ir.ops import OPS
 from pullback.ir.ops.base import Compose, Elementwise, Intrinsic, Libm, Machine, Op
 from pullback.ir.types import DTYPES, DType, Type, bool_, i64
-from pullback.loops.nest import Loop, Node, Statement
+from pullback.loops.nest import Node, Region, Scope, Statement
 
 Key = Any
 
 
 class Scalars:
-    """Nodes of one program. ``enter``/``leave`` open and close a nest: what is made inside is forgotten with it."""
+    """Nodes of one program. What is made inside a nest or a region is forgotten with it.
+
+    ``symbols`` are the sizes that only some region knows, as nodes.
+    """
 
     def __init__(self, body: list[Statement]):
-        self.body = body
-        self._global: dict[Key, Node] = {}
+        self.body = body  # of the innermost region
+        self.region: Region | None = None
+        self.symbols: dict[str, Node] = {}
+        self._global: dict[Key, Node] = {}  # of the innermost region
+        self._outer: list[tuple[dict[Key, Node], list[Statement], Region | None]] = []
         self._nest: dict[Key, Node] = {}
         self._types: dict[Key, DType] = {}
         self._journal: list[Key] | None = None  # keys made since a mark
@@ -35,6 +41,21 @@ class Scalars:
 
     def leave_nest(self) -> None:
         self._nest = {}
+
+    def enter(self, region: Region) -> None:
+        self._outer.append((self._global, self.body, self.region))
+        self._global, self.body, self.region = {}, region.body, region
+
+    def leave(self) -> None:
+        self._global, self.body, self.region = self._outer.pop()
+
+    def _find(self, key: Key) -> Node | None:
+        found = self._global.get(key) or self._nest.get(key)
+        if found is None and self._outer:
+            for known, _, _ in reversed(self._outer):
+                if key in known:
+                    return known[key]
+        return found
 
     # -- trials: a nest is built once to see what it reads ---------------------------------------------------------------
     def mark(self) -> int:
@@ -53,9 +74,9 @@ class Scalars:
         del self.body[mark:]
 
     def _make(
-        self, kind: str, dtype: DType, args: tuple[Node, ...], data: Any, key: Key, scope: Loop | None, attrs: Any = None
+        self, kind: str, dtype: DType, args: tuple[Node, ...], data: Any, key: Key, scope: Scope | None, attrs: Any = None
     ) -> Node:
-        found = self._global.get(key) or self._nest.get(key)
+        found = self._find(key)
         if found is None:
             found = Node(kind, dtype, args, data, scope, attrs)
             self._remember(key, found)
@@ -66,7 +87,7 @@ class Scalars:
         return found
 
     def _remember(self, key: Key, node: Node) -> None:
-        if node.scope is not None:
+        if node.scope is not self.region and node.scope is not None:
             self._nest[key] = node
             return
         self._global[key] = node
@@ -83,34 +104,52 @@ class Scalars:
         return self._make("const", i64, (), value, ("const", value), None)
 
     def size(self, size: Size) -> Node:
-        return self.integer(size) if isinstance(size, int) else self._make("size", i64, (), size, ("size", size), None)
+        if isinstance(size, int):
+            return self.integer(size)
+        if self.symbols and not size.symbols().isdisjoint(self.symbols):
+            return self._polynomial(size)
+        return self._make("size", i64, (), size, ("size", size), None)
+
+    def _polynomial(self, size: Dim) -> Node:
+        """A size with symbols that are nodes."""
+        total = self.integer(0)
+        for monomial, coefficient in size.terms:
+            term = self.integer(coefficient)
+            for atom in monomial:
+                if not isinstance(atom, str):
+                    factor = self.raw("floordiv", i64, self.size(atom.numerator), self.size(atom.denominator))
+                else:
+                    factor = self.symbols.get(atom) or self.size(Dim.symbol(atom))
+                term = self.mul(term, factor)
+            total = self.add(total, term)
+        return total
 
     def load(self, version: Any, buffer: Any, position: Node, dtype: DType) -> Node:
         """An element of the version ``version`` of what ``buffer`` holds."""
-        return self._make("load", dtype, (position,), buffer, ("load", version, position), position.scope)
+        return self._make("load", dtype, (position,), buffer, ("load", version, position), self._scope((position,)))
 
     def know(self, version: Any, position: int, node: Node) -> None:
         """What an element of a version is, so that reading it costs no load."""
         self._remember(("load", version, self.integer(position)), node)
 
     def known(self, version: Any, position: int) -> Node | None:
-        return self._global.get(("load", version, self.integer(position)))
+        return self._find(("load", version, self.integer(position)))
 
-    def fresh(self, kind: str, dtype: DType, data: Any, scope: Loop | None) -> Node:
+    def fresh(self, kind: str, dtype: DType, data: Any, scope: Scope | None) -> Node:
         """A node that stands where a loop puts it (an index, an accumulator's total): never shared, never a statement."""
         return Node(kind, dtype, (), data, scope)
 
     # -- operations ------------------------------------------------------------------------------------------------
     def raw(self, code: str, dtype: DType, *args: Node) -> Node:
         """One LLVM instruction by its name, for what the loop level itself needs."""
-        return self._make("raw", dtype, args, code, (code, dtype, args), _deepest(args))
+        return self._make("raw", dtype, args, code, (code, dtype, args), self._scope(args))
 
     def op(self, op: Op, args: tuple[Node, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Node:
         if attrs:
             key: Key = (op.name, args, tuple(sorted(attrs.items())))
         else:
             key = (op.name, args)
-        found = self._global.get(key) or self._nest.get(key)
+        found = self._find(key)
         if found is not None:
             return found
         if isinstance(op.lower, Compose):
@@ -119,7 +158,16 @@ class Scalars:
             return node
         if not isinstance(op.lower, (Machine, Intrinsic, Libm)):
             raise UnsupportedError(f"{op.name} has no compiled form for {', '.join(str(a.dtype) for a in args)}")
-        return self._make("op", self._dtype(op, args, attrs), args, op, key, _deepest(args), attrs)
+        return self._make("op", self._dtype(op, args, attrs), args, op, key, self._scope(args), attrs)
+
+    def _scope(self, args: tuple[Node, ...]) -> Scope | None:
+        """The innermost of the loops and regions that the arguments depend on, and of the present region; they are nested in
+        each other."""
+        scope: Scope | None = self.region
+        for arg in args:
+            if arg.scope is not None and arg.scope is not scope and (scope is None or arg.scope.level > scope.level):
+                scope = arg.scope
+        return scope
 
     def _dtype(self, op: Op, args: tuple[Node, ...], attrs: Mapping[str, Any]) -> DType:
         key = (op.name, tuple(a.dtype for a in args))
@@ -166,15 +214,6 @@ class Scalars:
 
 def _known(node: Node) -> Size | None:
     return node.data if node.kind in ("const", "size") else None
-
-
-def _deepest(args: tuple[Node, ...]) -> Loop | None:
-    """The innermost of the loops that the arguments depend on; they are nested in each other."""
-    scope: Loop | None = None
-    for arg in args:
-        if arg.scope is not None and (scope is None or arg.scope.level > scope.level):
-            scope = arg.scope
-    return scope
 
 
 class Expression:

@@ -10,19 +10,26 @@ Everything that is stored or reduced at one stage over one domain shares one nes
 
 An update writes into the buffer of its first operand if that version dies there. All other readers of the version are
 ordered before it; only if one of them needs the update's own result is the buffer copied.
+
+Note [Blocks]
+Each block has stages of its own. For the block around it a loop or an ``if`` is one step that reads what its blocks capture and
+updates each of its operands that is an array: the result has the memory of the operand (its *home*) if that version dies there
+and no trip needs it besides, else a copy is made before. A parameter of a body is a version like any other, whose memory the
+body may overwrite. What is captured has a buffer by then, or is a view that costs no more than a few additions an element.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.errors import UnsupportedError
-from pullback.ir.core import Func, Instr, Value, sizes_in
-from pullback.ir.dims import symbols
+from pullback.ir.core import Block, Func, Instr, Value, symbol_of
 from pullback.ir.ops.base import Compose, Elementwise, Fold, Intrinsic, Libm, Machine, Pull, Routine, Update
+from pullback.loops.blocks import Uses, is_array, mentions, slots
 from pullback.loops.scalars import op_cost
 from pullback.loops.strides import strided
 
@@ -30,7 +37,10 @@ EXPENSIVE = 10  # a value that costs more than this many simple operations is st
 LONGEST = 300  # a chain of elementwise ops longer than this is cut, so that no nest grows without bound
 
 IDENTITY = ("convert", "match")  # views that read their operand at their own index
-SINGLE = ("update", "gemm", "scan", "arg", "nonzero", "sort", "checked")  # steps of their own, not part of a shared nest
+SINGLE = ("update", "gemm", "scan", "arg", "nonzero", "sort", "checked", "control", "push")  # not part of a shared nest
+SCALAR = ("scalar", "check", "pop")
+CONTROL = {"if": "control", "for": "control", "while": "control", "stack.new": "scalar", "stack.pop": "pop", "length": "scalar"}
+VIEWS = 8  # views of a captured value that are read through
 ROUTINES = {
     "concatenate": "join",
     "contract": "gemm",
@@ -62,19 +72,26 @@ class Stage:
 
 @dataclass(slots=True)
 class Schedule:
-    stages: list[Stage]
-    materialized: set[Value]
-    fresh: set[Instr]  # updates whose first operand is copied (or computed) into a new buffer
-    defs: dict[Value, Instr]
-    kinds: dict[Instr, str]
+    """Of a whole function; ``stages`` by block."""
+
+    stages: dict[Block, list[Stage]] = field(default_factory=dict)
+    materialized: set[Value] = field(default_factory=set)
+    fresh: set[Value] = field(default_factory=set)  # new versions in a new buffer: the old one is copied (or computed) into it
+    copied: dict[Block, set[int]] = field(default_factory=dict)  # results of a block that need a copy of their own
+    defs: dict[Value, Instr] = field(default_factory=dict)
+    kinds: dict[Instr, str] = field(default_factory=dict)
 
 
 def kind_of(instr: Instr) -> str:
-    """ "scalar", "map" (own index), "view" (other indices), "fold", "join", "check", or one of SINGLE."""
+    """ "scalar", "map" (own index), "view" (other indices), "fold", "join", "check", "pop", or one of SINGLE."""
     op, lower = instr.op, instr.op.lower
-    scalar = bool(instr.outs) and instr.out.type.rank == 0
     if op.name == "check":
         return "check"
+    if op.name in CONTROL:
+        return CONTROL[op.name]
+    if op.name == "stack.push":
+        return "push" if is_array(instr.args[1]) else "scalar"
+    scalar = bool(instr.outs) and instr.out.type.rank == 0
     if op.name == "check_index":
         return "scalar" if scalar else "checked"
     match lower:
@@ -91,63 +108,125 @@ def kind_of(instr: Instr) -> str:
     raise UnsupportedError(f"{op.name} at {instr.loc} has no compiled form")
 
 
+def updates(instr: Instr, kind: str) -> list[tuple[Value, Value]]:
+    """(old version, new version) for each array that an instruction of this kind updates."""
+    if kind == "update":
+        return [(instr.args[0], instr.outs[0])]
+    if kind == "control":
+        return [(instr.args[at], instr.outs[k]) for at, k in slots(instr) if is_array(instr.outs[k])]
+    return []
+
+
 class _Scheduler:
-    def __init__(self, func: Func):
-        self.func = func
-        self.body = _live(func)
-        self.results: Sequence[Value] = func.results
+    """Of one block, after that of the blocks around it. ``writable``: values from outside the body that it may overwrite."""
+
+    def __init__(self, plan: Schedule, uses: Uses, block: Block, writable: Iterable[Value] = (), whole: bool = False):
+        self.plan = plan
+        self.uses = uses
+        self.block = block
+        self.body = _live(block, uses)
+        self.results: Sequence[Value] = block.results
+        self.writable = frozenset(v for v in writable if is_array(v))
+        self.outermost = whole
         self.defs = {out: instr for instr in self.body for out in instr.outs}
         self.kinds = {instr: kind_of(instr) for instr in self.body}
+        plan.defs.update(self.defs)
+        plan.kinds.update(self.kinds)
+        self.operands: dict[Instr, tuple[Value, ...]] = {instr: uses.operands(instr) for instr in self.body}
         self.users: dict[Value, list[Instr]] = {}
         for instr in self.body:
-            for arg in dict.fromkeys(instr.args):
+            for arg in dict.fromkeys(self.operands[instr]):
                 self.users.setdefault(arg, []).append(instr)
-        self.counts = {i.attrs["symbol"]: i for i in self.body if i.op.name == "nonzero"}
-        self.materialized: set[Value] = set()
+        self.counts = {symbol: i for i in self.body if i.attrs and (symbol := symbol_of(i)) is not None}
+        self.materialized = plan.materialized
         self.cut: set[Value] = set()
-        self.fresh: set[Instr] = set()
-        self.here: dict[Value, int] = dict.fromkeys(func.params, 0)
-        self.whole: dict[Value, int] = dict.fromkeys(func.params, 0)
+        self.fresh = plan.fresh
+        self.here: dict[Value, int] = defaultdict(int)
+        self.whole: dict[Value, int] = defaultdict(int)
         self.at: dict[Instr, int] = {}
 
-    def run(self) -> Schedule:
+    def run(self) -> None:
         self.stages: list[Stage] = []
-        scalar = all(kind in ("scalar", "check") for kind in self.kinds.values())
-        if scalar and not any(value.type.rank for value in self.results):  # there can be very many
+        self.plan.stages[self.block] = self.stages
+        copied = self.plan.copied[self.block] = set()
+        if all(map(self._plain, self.body)) and not any(map(is_array, self.results)):  # there can be very many
             self.stages.append(Stage(scalars=self.body))
-            return Schedule(self.stages, self.materialized, self.fresh, self.defs, self.kinds)
-        self._force()
-        self._estimate()
-        self._choose()
-        self._force_operands()
-        for instr in self._ordered():
-            self._place(instr)
-        for k, value in enumerate(self.results):
-            if value.type.rank and (value not in self.materialized or value in self.results[:k] or value in self.func.params):
-                self._stage(self.whole[value]).nests.setdefault(value.type.shape, []).append(Root("copy", value, None, k))
-        return Schedule(self.stages, self.materialized, self.fresh, self.defs, self.kinds)
+        else:
+            self._force()
+            self._estimate()
+            self._choose()
+            self._force_operands()
+            for instr in self._ordered():
+                self._place(instr)
+            for k, value in enumerate(self.results):
+                if is_array(value) and (not self._owned(value) or value in self.results[:k]):
+                    copied.add(k)
+                    self._stage(self.whole[value]).nests.setdefault(value.type.shape, []).append(Root("copy", value, None, k))
+        for instr in self.body:
+            for block in instr.blocks:
+                writable = block.params if block is instr.blocks[-1] or instr.op.name == "if" else ()
+                _Scheduler(self.plan, self.uses, block, writable).run()
+
+    def _plain(self, instr: Instr) -> bool:
+        """Whether no array is made by ``instr``, nor inside it."""
+        if not instr.blocks:
+            return (self.plan.kinds.get(instr) or kind_of(instr)) in SCALAR
+        return not any(map(is_array, instr.outs)) and all(self._plain(i) for b in instr.blocks for i in b.body[:-1])
+
+    def _owned(self, value: Value) -> bool:
+        """Whether the block may overwrite the value's memory, once nothing needs the value."""
+        if value not in self.defs:
+            return value in self.writable
+        return value in self.materialized and self.kinds[self.defs[value]] != "pop"
 
     # -- what is stored -------------------------------------------------------------------------------------------
     def _force(self) -> None:
         """Whatever has no element on demand is stored; so are results and what a routine reads through a pointer."""
         for instr in self.body:
             kind = self.kinds[instr]
-            if kind in (*SINGLE, "join") or (kind == "fold" and instr.out.type.rank):
-                self.materialized.update(o for o in instr.outs if o.type.rank)
-        self.materialized.update(v for v in self.results if v.type.rank and v in self.defs)
+            if kind in (*SINGLE, "join", "pop") or (kind == "fold" and instr.out.type.rank):
+                self.materialized.update(o for o in instr.outs if is_array(o))
+        self.materialized.update(v for v in self.results if v in self.defs and is_array(v))
         for instr in self.body:
             if self.kinds[instr] == "gemm":
                 for arg in instr.args:
-                    if strided(arg, self.defs, self._stored, blas=True) is None:
+                    if strided(arg, self.plan.defs, self._stored, blas=True) is None:
                         self._store(arg)
             elif self.kinds[instr] == "sort":
                 self._store(instr.args[0])
+            elif instr.blocks:
+                self._force_captured(instr)
+
+    def _force_captured(self, instr: Instr) -> None:
+        """A trip must not compute again what its loop captures, nor read what it updates through a view of the old version."""
+        captured = self.uses.captured(instr)
+        targets: set[Value] = set()
+        for target, out in updates(instr, self.kinds[instr]):
+            if target in targets or target in captured:
+                self.fresh.add(out)
+            targets.add(target)
+        for value in captured:
+            if is_array(value) and not (self._cheap(value) and not any(self._reads(value, t) for t in targets - {value})):
+                self._store(value)
+
+    def _cheap(self, value: Value) -> bool:
+        """Whether an element costs a few additions and a load."""
+        for _ in range(VIEWS):
+            if self._stored(value):
+                return True
+            instr = self.plan.defs[value]
+            if self.plan.kinds[instr] != "view" or instr.op.name == "gather":
+                return False
+            if not instr.args or not is_array(instr.args[0]):
+                return True
+            value = instr.args[0]
+        return False
 
     def _stored(self, value: Value) -> bool:
-        return value not in self.defs or value in self.materialized
+        return value not in self.plan.defs or value in self.materialized
 
     def _store(self, value: Value) -> None:
-        if value in self.defs and value.type.rank:
+        if value in self.defs and is_array(value):
             self.materialized.add(value)
 
     def _estimate(self) -> None:
@@ -174,7 +253,7 @@ class _Scheduler:
             if pulled and cost[instr.out] > EXPENSIVE and len(sites.get(instr.out, ())) > 1:
                 self.materialized.add(instr.out)
             for arg in instr.args:
-                if arg.type.rank:
+                if is_array(arg):
                     found = sites.setdefault(arg, set())
                     if len(found) < 2:  # two are as good as many
                         found.update(self._sites_of_use(instr, arg, kind, sites))
@@ -198,9 +277,9 @@ class _Scheduler:
     def _costs(self) -> dict[Value, int]:
         cost: dict[Value, int] = {}
         for instr in self.body:
-            if self.kinds[instr] in ("map", "view", "scalar") and instr.out.type.rank:
+            if self.kinds[instr] in ("map", "view"):
                 own = op_cost(instr) if isinstance(instr.op, Elementwise) else 0
-                below = sum(1 if a in self.materialized else cost.get(a, 1) for a in instr.args if a.type.rank)
+                below = sum(1 if a in self.materialized else cost.get(a, 1) for a in instr.args if is_array(a))
                 cost[instr.out] = min(own + below, 1000)
         return cost
 
@@ -211,7 +290,7 @@ class _Scheduler:
                 for operand in instr.args[1:]:
                     if operand.type.rank and self._reads(operand, instr.args[0]):
                         if operand is instr.args[0]:
-                            self.fresh.add(instr)
+                            self.fresh.add(instr.out)
                         self._store(operand)
 
     def _reads(self, value: Value, target: Value) -> bool:
@@ -233,20 +312,20 @@ class _Scheduler:
         """The first stage in which ``instr`` can be done."""
         kind = self.kinds[instr]
         at = 0
-        for arg in instr.args:
-            joins = kind in ("map", "fold", "join") and arg.type.rank and arg not in self.cut
+        for arg in self.operands[instr]:
+            joins = kind in ("map", "fold", "join") and is_array(arg) and arg not in self.cut
             at = max(at, self.here[arg] if joins else self.whole[arg])
         if self.counts:
-            for symbol in symbols(sizes_in(instr)):
+            for symbol in mentions(instr):
                 if symbol in self.counts and self.counts[symbol] is not instr:
-                    at = max(at, self.whole[self.counts[symbol].out])
-        if kind == "update" and self._is_fresh(instr):
-            at = max(at, self.here[instr.args[0]] + 1)
+                    at = max(at, self.whole[self.counts[symbol].outs[0]])
+        for target, out in updates(instr, self.kinds[instr]):
+            if self._is_fresh(target, out):
+                at = max(at, self.here[target] + 1)
         return at
 
-    def _is_fresh(self, instr: Instr) -> bool:
-        target = instr.args[0]
-        return instr in self.fresh or target not in self.materialized or target in self.results
+    def _is_fresh(self, target: Value, out: Value) -> bool:
+        return out in self.fresh or not self._owned(target) or target in self.results
 
     def _time(self, instr: Instr, at: int) -> None:
         kind = self.kinds[instr]
@@ -257,7 +336,7 @@ class _Scheduler:
                 stored = out in self.materialized
                 wholes = (self.whole[a] for a in instr.args)
                 self.whole[out] = at + 1 if stored else max((at, *wholes))
-            elif kind == "scalar":
+            elif kind in SCALAR:
                 self.here[out] = self.whole[out] = at
             else:
                 self.here[out] = self.whole[out] = at + 1
@@ -267,18 +346,20 @@ class _Scheduler:
         position = {instr: k for k, instr in enumerate(self.body)}
         after: dict[Instr, list[Instr]] = {}
         waits = dict.fromkeys(self.body, 0)
+        before = self._checks_before()
         for instr in self.body:
-            needed = {self.defs[a] for a in instr.args if a in self.defs}
+            needed = {self.defs[a] for a in self.operands[instr] if a in self.defs} | before.get(instr, set())
             if self.counts:
-                needed |= {self.counts[s] for s in symbols(sizes_in(instr)) if s in self.counts} - {instr}
-            for before in needed:
-                after.setdefault(before, []).append(instr)
+                needed |= {self.counts[s] for s in mentions(instr) if s in self.counts} - {instr}
+            for earlier in needed:
+                after.setdefault(earlier, []).append(instr)
             waits[instr] = len(needed)
-        readers: dict[Instr, set[Instr]] = {}  # of the version that an update overwrites
+        readers: dict[Instr, set[Instr]] = {}  # of the versions that an update overwrites
         blocks: dict[Instr, list[Instr]] = {}
         for instr in self.body:
-            if self.kinds[instr] == "update" and not self._is_fresh(instr):
-                readers[instr] = self._evaluators(instr.args[0]) - {instr}
+            targets = [target for target, out in updates(instr, self.kinds[instr]) if not self._is_fresh(target, out)]
+            if targets:
+                readers[instr] = set().union(*map(self._evaluators, targets)) - {instr}
                 for reader in readers[instr]:
                     blocks.setdefault(reader, []).append(instr)
         unread = {instr: len(found) for instr, found in readers.items()}
@@ -291,7 +372,7 @@ class _Scheduler:
                 first = self.body[heapq.heappop(stuck)]
                 if first in done:
                     continue
-                self.fresh.add(first)
+                self.fresh.update(out for _, out in updates(first, self.kinds[first]))
                 readers.pop(first)
                 heapq.heappush(ready, position[first])
                 continue
@@ -300,7 +381,9 @@ class _Scheduler:
                 continue
             done.add(instr)
             at = self._earliest(instr)
-            self._time(instr, max([at, *(self.at[r] for r in readers.get(instr, ()))]))
+            at = max([at, *(self.at[r] for r in readers.get(instr, ()))])
+            single = self.kinds[instr] in SINGLE  # a stage's single steps come last
+            self._time(instr, max([at, *(self.at[b] + (bool(b.blocks) and not single) for b in before.get(instr, ()))]))
             yield instr
             for follower in after.get(instr, ()):
                 waits[follower] -= 1
@@ -310,6 +393,24 @@ class _Scheduler:
                 unread[update] -= 1
                 if not unread[update] and not waits[update]:
                     heapq.heappush(ready, position[update])
+
+    def _checks_before(self) -> dict[Instr, set[Instr]]:
+        """A loop must not run before a check that precedes it, nor a check before a loop that may fail itself."""
+        before: dict[Instr, set[Instr]] = {}
+        if not any(instr.blocks for instr in self.body):
+            return before
+        checks: list[Instr] = []
+        fence: Instr | None = None
+        for instr in self.body:
+            if instr.blocks:
+                before[instr] = {*checks, *([fence] if fence else [])}
+                if self.uses.effect(instr):
+                    fence, checks = instr, []
+            elif instr.op.effect:
+                if fence is not None:
+                    before[instr] = {fence}
+                checks.append(instr)
+        return before
 
     def _evaluators(self, value: Value) -> set[Instr]:
         """The instructions at which elements of ``value`` are read, through everything that is not stored."""
@@ -333,13 +434,14 @@ class _Scheduler:
 
     def _place(self, instr: Instr) -> None:
         kind, stage = self.kinds[instr], self._stage(self.at[instr])
-        if kind in ("scalar", "check") or instr.op.name == "match":
+        if kind in SCALAR or instr.op.name == "match":
             stage.scalars.append(instr)
         if kind in SINGLE:
-            if kind == "update" and self._is_fresh(instr):
-                self.fresh.add(instr)
-                target = instr.args[0]
-                self._stage(self.here[target]).nests.setdefault(target.type.shape, []).append(Root("init", target, instr))
+            for number, (target, out) in enumerate(updates(instr, self.kinds[instr])):
+                if self._is_fresh(target, out):
+                    self.fresh.add(out)
+                    nests = self._stage(self.here[target]).nests
+                    nests.setdefault(target.type.shape, []).append(Root("init", target, instr, number))
             stage.singles.append(instr)
         elif kind == "join":
             for k, arg in enumerate(instr.args):
@@ -350,25 +452,27 @@ class _Scheduler:
             stage.nests.setdefault(instr.out.type.shape, []).append(Root("store", instr.out, instr))
 
 
-def _live(func: Func) -> list[Instr]:
+def _live(block: Block, uses: Uses) -> list[Instr]:
     """Instructions that results or effects need."""
-    needed: set[Value] = set(func.results)
+    needed: set[Value] = set(block.results)
     counts: set[str] = set()
     kept: list[Instr] = []
-    has_counts = any(i.op.name == "nonzero" for i in func.body)
-    for instr in reversed(func.body[:-1]):
-        counted = instr.op.name == "nonzero" and instr.attrs["symbol"] in counts
-        if instr.op.effect or counted or any(out in needed for out in instr.outs):
-            needed.update(instr.args)
+    has_counts = any(i.attrs and symbol_of(i) is not None for i in block.body)
+    for instr in reversed(block.body[:-1]):
+        counted = has_counts and symbol_of(instr) in counts
+        if instr.op.effect or counted or any(out in needed for out in instr.outs) or (instr.blocks and uses.effect(instr)):
+            needed.update(uses.operands(instr))
             kept.append(instr)
             if has_counts:
-                counts |= symbols(sizes_in(instr))
+                counts |= mentions(instr)
     kept.reverse()
     return kept
 
 
 def schedule(func: Func) -> Schedule:
-    return _Scheduler(func).run()
+    plan = Schedule()
+    _Scheduler(plan, Uses(), func.block, whole=True).run()
+    return plan
 
 
-__all__ = ["Root", "Schedule", "Stage", "schedule"]
+__all__ = ["Root", "Schedule", "Stage", "schedule", "updates"]
