@@ -1,8 +1,24 @@
-"""The loop-nest IR as text, for people. Every copy of an array is marked."""
+"""The loop-nest IR as text, for people. Every copy of an array is marked; ``swap`` exchanges pointers."""
 
 from __future__ import annotations
 
-from pullback.loops.nest import Buffer, Call, Define, Fail, Loop, Node, Program, Statement, Store
+from pullback.loops.nest import (
+    Accumulator,
+    Buffer,
+    Call,
+    Define,
+    Fail,
+    For,
+    If,
+    Loop,
+    Node,
+    Program,
+    Reserve,
+    Statement,
+    Store,
+    Swap,
+    While,
+)
 
 
 def print_program(program: Program) -> str:
@@ -54,13 +70,52 @@ class _Printer:
             case Call(name=name, out=out, args=args, sizes=sizes):
                 operands = ", ".join(f"{_buffer(a.buffer)}{list(map(str, a.strides))}" for a in args)
                 self.lines.append(f"{indent}{_buffer(out)} = {name}({operands}; {', '.join(map(str, sizes))})")
+            case Reserve(tape=tape, height=height):
+                what = "room for" if tape.bounded else "room above"
+                self.lines.append(f"{indent}{_buffer(tape.buffer)}: {what} {self.name(height)}")
+            case Swap(into=into, source=source):
+                self.lines.append(f"{indent}{', '.join(map(_buffer, into))} = swap {', '.join(map(_buffer, source))}")
             case Loop():
                 self._loop(statement, indent)
+            case For() | While() | If():
+                self._control(statement, indent)
+
+    def _control(self, statement: For | While | If, indent: str) -> None:
+        inner = indent + "  "
+        match statement:
+            case For(bound=bound, index=index, carried=carried, body=body):
+                self.lines.append(f"{indent}trips {self.name(index)} < {self.name(bound)}:{self._carry(carried)}")
+                self._body(body.body, inner)
+                self._totals(carried, indent)
+            case While(carried=carried, condition=condition, body=body, test=test):
+                assert test is not None
+                self.lines.append(f"{indent}while:{self._carry(carried)}")
+                self._body(condition.body, inner)
+                self.lines.append(f"{inner}stop unless {self.name(test)}")
+                self._body(body.body, inner)
+                self._totals(carried, indent)
+            case If(test=test, then=then, other=other, choices=choices):
+                assert test is not None
+                self.lines.append(f"{indent}if {self.name(test)}:")
+                self._body(then.body, inner)
+                self.lines.append(f"{indent}else:")
+                self._body(other.body, inner)
+                for c in choices:
+                    self.lines.append(f"{indent}{self.name(c.total)} = {self.name(c.then)} or {self.name(c.other)}")
+
+    def _carry(self, carried: list[Accumulator]) -> str:
+        return "".join(f" {self.name(c.current)} from {self.name(c.start)}" for c in carried)
+
+    def _totals(self, carried: list[Accumulator], indent: str) -> None:
+        for c in carried:
+            assert c.value is not None
+            self.lines.append(f"{indent}{self.name(c.total)} = last of {self.name(c.value)}")
 
     def _loop(self, loop: Loop, indent: str) -> None:
         assert loop.index is not None
         note = f"  # {loop.note}" if loop.note else ""
-        self.lines.append(f"{indent}for {self.name(loop.index)} < {loop.extent}:{note}")
+        extent = self.name(loop.extent) if isinstance(loop.extent, Node) else loop.extent
+        self.lines.append(f"{indent}for {self.name(loop.index)} < {extent}:{note}")
         for carried in loop.accumulators:
             if carried.combine is None:
                 self.lines.append(f"{indent}  carry {self.name(carried.current)} from {self.name(carried.start)}")

@@ -1,0 +1,547 @@
+"""Generated code for loops, branches and tapes against the interpreter; what is copied; what a trip costs."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import numpy as np
+import pytest
+
+from pullback.ir.interp import run
+from pullback.ir.parse import parse_func
+from pullback.ir.verify import verify
+from pullback.llvm import compile_kernel
+
+RNG = np.random.default_rng(11)
+VECTOR = np.array([1.5, -0.5, 2.25, 0.75, -3.0, 0.125, 4.5, -1.25, 0.5, 2.0])
+
+
+def program(text):
+    func = parse_func(text)
+    verify(func)
+    return func
+
+
+def agree(func, *args):
+    """What is compiled gives the bits that the interpreter gives (sums of a nest aside), and leaves its arguments alone."""
+    expected = run(func, args)
+    given = [np.array(a) if isinstance(a, np.ndarray) else a for a in args]
+    found = compile_kernel(func)(given)
+    for value, want in zip(found, expected, strict=True):
+        assert np.shape(value) == want.shape
+        np.testing.assert_allclose(np.asarray(value), want, rtol=1e-14, atol=0, err_msg=str(func))
+    for old, new in zip(args, given, strict=True):
+        np.testing.assert_array_equal(old, new)
+    return found
+
+
+def copies(func):
+    """How many copies of arrays the loops show, and how many exchanges of pointers."""
+    text = compile_kernel(func).texts("loops")
+    return text.count("# copy"), text.count(" swap ")
+
+
+def seconds(func, *args):
+    kernel = compile_kernel(func)
+    kernel(list(args))
+    best = np.inf
+    for _ in range(3):
+        start = time.perf_counter()
+        kernel(list(args))
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+# -- carried scalars ----------------------------------------------------------------------------------------------------
+def test_swapped_scalars():
+    func = program("""func @fibonacci(%n: i64) -> (i64, i64) {
+  %zero = const 0 : i64
+  %one = const 1 : i64
+  %a, %b = for %n (%i, %x = %zero, %y = %one) {
+    %s = add %x, %y : i64
+    yield %y, %s
+  }
+  return %a, %b
+}
+""")
+    for n in (-3, 0, 1, 2, 30):
+        agree(func, n)
+
+
+def test_a_bound_that_the_data_decide_and_a_value_from_outside():
+    func = program("""func @f(%x: f64[n], %b: f64) -> f64 {
+  %t = sum %x {axes = [0]} : f64
+  %k = convert %t {dtype = "i64"} : i64
+  %y = for %k (%i, %z = %b) {
+    %j = convert %i {dtype = "f64"} : f64
+    %u = mul %z, %b : f64
+    %v = add %u, %j : f64
+    yield %v
+  }
+  return %y
+}
+""")
+    for n in (0, 3, 10):
+        agree(func, np.abs(VECTOR[:n]), -0.75)
+    agree(func, VECTOR[4:5], -0.75)
+
+
+def test_more_trips_than_a_strip():
+    func = program("""func @f(%n: i64, %x: f64) -> (f64, i64) {
+  %half = const 0.5 : f64
+  %zero = const 0 : i64
+  %y, %s = for %n (%i, %z = %x, %c = %zero) {
+    %u = mul %z, %half : f64
+    %v = add %u, %x : f64
+    %d = add %c, %i : i64
+    yield %v, %d
+  }
+  return %y, %s
+}
+""")
+    for n in (65535, 65536, 65537, 200_000):
+        found, total = compile_kernel(func)([n, 1.5])
+        assert (found, total) == (3.0, n * (n - 1) // 2)
+
+
+def test_a_while_within_an_if_within_a_for():
+    func = program("""func @collatz(%n: i64) -> (i64, bool) {
+  %zero = const 0 : i64
+  %one = const 1 : i64
+  %two = const 2 : i64
+  %three = const 3 : i64
+  %no = const false : bool
+  %most, %odd = for %n (%i, %m = %zero, %o = %no) {
+    %big = gt %i, %one : bool
+    %k = if %big {
+      %last, %count = while (%a = %i, %c = %zero) {
+        %go = gt %a, %one : bool
+        yield %go
+      } do {
+        %r = mod %a, %two : i64
+        %even = eq %r, %zero : bool
+        %b = if %even {
+          %h = floordiv %a, %two : i64
+          yield %h
+        } else {
+          %t = mul %a, %three : i64
+          %u = add %t, %one : i64
+          yield %u
+        }
+        %d = add %c, %one : i64
+        yield %b, %d
+      }
+      yield %count
+    } else {
+      yield %zero
+    }
+    %m2 = maximum %m, %k : i64
+    %o2 = ne %m2, %m : bool
+    yield %m2, %o2
+  }
+  return %most, %odd
+}
+""")
+    for n in (0, 1, 2, 28, 100):
+        agree(func, n)
+
+
+# -- carried arrays -----------------------------------------------------------------------------------------------------
+STEP = """func @steps(%n: i64, %x: f64[n0]) -> f64[n0] {
+  %y = for %n (%i, %z = %x) {
+    %t = tanh %z : f64[n0]
+    %r = slice %t {sizes = [n0], starts = [n0 - 1], steps = [-1]} : f64[n0]
+    %u = add %z, %r : f64[n0]
+    yield %u
+  }
+  return %y
+}
+"""
+
+
+@pytest.mark.parametrize("size", ("n0", "4"))
+def test_a_whole_array_from_the_old_one(size):
+    func = program(STEP.replace("n0 - 1", str(Size(size) - 1)).replace("n0", size))
+    for trips in (-1, 0, 1, 2, 5):
+        for n in (0, 1, 10) if size == "n0" else (4,):
+            agree(func, trips, VECTOR[:n])
+    assert copies(func)[1] == 1  # the pointers of the two buffers
+
+
+def Size(text):
+    from pullback.ir.dims import Dim
+
+    return Dim.parse(text)
+
+
+SWAPPED = """func @swapped(%n: i64, %x: f64[n0], %y: f64[n0]) -> (f64[n0], f64[n0], f64[n0]) {
+  %a, %b, %c = for %n (%i, %u = %x, %v = %y, %w = %x) {
+    %k = const 0 : i64
+    %e = gather %u, %k : f64
+    %d = add %e, %e : f64
+    %p = scatter_set %u, %k, %d : f64[n0]
+    yield %v, %p, %w
+  }
+  return %a, %b, %c
+}
+"""
+
+
+def test_arrays_that_change_places_and_share_their_initial_value():
+    func = program(SWAPPED)
+    for trips in (0, 1, 2, 3):
+        agree(func, trips, VECTOR, VECTOR[::-1].copy())
+    text = compile_kernel(func).texts("loops")
+    inside = text[text.index("trips") :]
+    assert "swap" in inside and "for i" not in inside.split("swap")[0]
+
+
+def test_one_initial_value_for_two():
+    func = program("""func @f(%n: i64, %x: f64[n0]) -> (f64[n0], f64[n0], f64[n0]) {
+  %h = exp %x : f64[n0]
+  %a, %b, %c = for %n (%i, %u = %h, %v = %h, %w = %h) {
+    %k = const 1 : i64
+    %e = gather %u, %k : f64
+    %f = gather %v, %k : f64
+    %g = mul %e, %f : f64
+    %p = scatter_set %u, %k, %g : f64[n0]
+    %q = scatter_add %v, %k, %e : f64[n0]
+    yield %p, %q, %u
+  }
+  return %a, %b, %c
+}
+""")
+    for trips in (0, 1, 2, 3):
+        agree(func, trips, VECTOR)
+
+
+def test_one_value_yielded_twice_and_one_from_outside():
+    func = program("""func @f(%n: i64, %x: f64[n0]) -> (f64[n0], f64[n0], f64[n0]) {
+  %a, %b, %c = for %n (%i, %u = %x, %v = %x, %w = %x) {
+    %k = const 1 : i64
+    %e = gather %u, %k : f64
+    %p = scatter_add %w, %k, %e : f64[n0]
+    %q = add %v, %p : f64[n0]
+    yield %q, %q, %x
+  }
+  return %a, %b, %c
+}
+""")
+    for trips in (0, 1, 2, 4):
+        agree(func, trips, VECTOR)
+
+
+def test_a_captured_array_is_not_changed_by_its_update():
+    func = program("""func @f(%n: i64, %x: f64[n0]) -> (f64, f64[n0]) {
+  %zero = const 0.0 : f64
+  %h = exp %x : f64[n0]
+  %s = for %n (%i, %t = %zero) {
+    %k = const 1 : i64
+    %p = scatter_add %h, %k, %t : f64[n0]
+    %q = sum %p {axes = [0]} : f64
+    %r = tanh %q : f64
+    yield %r
+  }
+  return %s, %h
+}
+""")
+    for trips in (0, 1, 4):
+        agree(func, trips, VECTOR)
+
+
+def test_readers_of_the_old_version_come_first():
+    """The new element depends on the old array, a later result on the old element: no copy."""
+    func = program("""func @f(%n: i64, %x: f64[n0]) -> (f64[n0], f64) {
+  %zero = const 0.0 : f64
+  %a, %b = for %n (%i, %u = %x, %t = %zero) {
+    %k = const 2 : i64
+    %j = const 1 : i64
+    %s = sum %u {axes = [0]} : f64
+    %c = tanh %s : f64
+    %p = scatter_set %u, %k, %c : f64[n0]
+    %e = gather %u, %j : f64
+    %d = gather %u, %k : f64
+    %f = add %e, %d : f64
+    %g = add %f, %t : f64
+    yield %p, %g
+  }
+  return %a, %b
+}
+""")
+    for trips in (0, 1, 2, 5):
+        agree(func, trips, VECTOR)
+    assert copies(func) == (1, 0)  # of the argument
+
+
+def test_a_true_cycle_is_copied():
+    func = program("""func @f(%n: i64, %x: f64[n0]) -> f64[n0] {
+  %a = for %n (%i, %u = %x) {
+    %k = const 2 : i64
+    %d = gather %u, %i : f64
+    %p = scatter_set %u, %k, %d : f64[n0]
+    %e = gather %p, %k : f64
+    %f = slice %u {sizes = [n0], starts = [n0 - 1], steps = [-1]} : f64[n0]
+    %g = add %p, %f : f64[n0]
+    yield %g
+  }
+  return %a
+}
+""")
+    for trips in (0, 1, 2, 5):
+        agree(func, trips, VECTOR)
+
+
+def test_sorting_by_exchange_costs_nothing_but_the_exchange():
+    text = """func @bubble(%x: f64[n]) -> f64[n] {
+  %one = const 1 : i64
+  %n = size {dim = n} : i64
+  %last = sub %n, %one : i64
+  %y = for %last (%i, %a = %x) {
+    %z = for %last (%j, %b = %a) {
+      %k = add %j, %one : i64
+      %left = gather %b, %j : f64
+      %right = gather %b, %k : f64
+      %wrong = gt %left, %right : bool
+      %c = if %wrong {
+        %d = scatter_set %b, %j, %right : f64[n]
+        %e = scatter_set %d, %k, %left : f64[n]
+        yield %e
+      } else {
+        yield %b
+      }
+      yield %c
+    }
+    yield %z
+  }
+  return %y
+}
+"""
+    func = program(text)
+    for n in (0, 1, 2, 10):
+        agree(func, VECTOR[:n])
+    assert copies(func) == (1, 0)
+    x = RNG.normal(size=1000)
+    (found,) = compile_kernel(func)([x])
+    np.testing.assert_array_equal(found, np.sort(x))
+    assert seconds(func, x) < 0.05  # 1e6 trips; a copy in each would take 0.1 s and more
+
+
+UPDATES = """func @updates(%x: f64[n], %k: i64) -> f64[n] {
+  %n = size {dim = n} : i64
+  %c = const 7919 : i64
+  %y = for %k (%i, %a = %x) {
+    %p = mul %i, %c : i64
+    %j = mod %p, %n : i64
+    %q = check_index %j {axis = 0, size = n} : i64
+    %v = gather %a, %q : f64
+    %w = cos %v : f64
+    %b = scatter_add %a, %q, %w : f64[n]
+    %d = length %q {bound = n, symbol = "s"} : i64
+    %e = reshape %w {shape = [1]} : f64[1]
+    yield %b
+  }
+  return %y
+}
+"""
+
+
+def test_updates_of_single_elements_take_constant_time():
+    func = program(UPDATES)
+    agree(func, VECTOR, 25)
+    assert copies(func) == (1, 0)
+    assert seconds(func, np.zeros(1_000_000), 100_000) < 0.1
+
+
+def test_slices_that_begin_at_a_trip_number():
+    func = program("""func @f(%x: f64[n]) -> (f64[n], f64) {
+  %zero = const 0.0 : f64
+  %n = size {dim = n} : i64
+  %y, %t = for %n (%i, %a = %x, %s = %zero) {
+    %k = length %i {bound = n, symbol = "k"} : i64
+    %row = slice %a {sizes = [k], starts = [0], steps = [1]} : f64[k]
+    %sum = sum %row {axes = [0]} : f64
+    %rest = slice %a {sizes = [n - k], starts = [k], steps = [1]} : f64[n - k]
+    %top = sum %rest {axes = [0]} : f64
+    %d = sub %sum, %top : f64
+    %e = tanh %d : f64
+    %e1 = reshape %e {shape = [1]} : f64[1]
+    %b = slice_set %a, %e1 {starts = [k], steps = [1]} : f64[n]
+    %c = add %s, %sum : f64
+    yield %b, %c
+  }
+  return %y, %t
+}
+""")
+    for n in (0, 1, 2, 10):
+        agree(func, VECTOR[:n])
+    assert copies(func) == (1, 0)
+
+
+# -- branches -----------------------------------------------------------------------------------------------------------
+BRANCH = """func @branch(%c: f64, %x: f64[n], %y: f64[n]) -> (f64[n], f64[n], f64) {
+  %zero = const 0.0 : f64
+  %k = const 0 : i64
+  %u = exp %x : f64[n]
+  %v = tanh %y : f64[n]
+  %up = gt %c, %zero : bool
+  %p, %q, %r = if %up {
+    %e = scatter_set %u, %k, %c : f64[n]
+    yield %e, %v, %c
+  } else {
+    %s = sum %u {axes = [0]} : f64
+    yield %v, %u, %s
+  }
+  return %p, %q, %r
+}
+"""
+
+
+def test_a_branch_updates_or_exchanges():
+    func = program(BRANCH)
+    for c in (1.5, -2.5):
+        agree(func, c, VECTOR, VECTOR[::-1].copy())
+    text = compile_kernel(func).texts("loops")
+    inside = text[text.index("if %") :]
+    assert "swap" in inside
+
+
+def test_branches_that_compute_anew_store_in_one_place():
+    func = program("""func @f(%c: bool, %x: f64[n], %y: f64[3]) -> (f64[n], f64[3]) {
+  %p, %q = if %c {
+    %e = exp %x : f64[n]
+    %k = const [1.0, 2.0, 3.0] : f64[3]
+    yield %e, %k
+  } else {
+    %f = neg %y : f64[3]
+    yield %x, %f
+  }
+  return %p, %q
+}
+""")
+    for c in (True, False):
+        for n in (0, 1, 10):
+            agree(func, c, VECTOR[:n], VECTOR[:3])
+
+
+def test_a_value_that_lives_on_is_not_overwritten_by_a_branch():
+    func = program("""func @f(%c: bool, %x: f64[n]) -> (f64[n], f64[n]) {
+  %k = const 0 : i64
+  %h = exp %x : f64[n]
+  %p = if %c {
+    %e = gather %h, %k : f64
+    %d = scatter_add %h, %k, %e : f64[n]
+    yield %d
+  } else {
+    yield %h
+  }
+  %s = add %p, %h : f64[n]
+  return %p, %s
+}
+""")
+    for c in (True, False):
+        agree(func, c, VECTOR)
+
+
+# -- tapes --------------------------------------------------------------------------------------------------------------
+def reverse_of(element, capacity, value):
+    return program(f"""func @f(%n: i64, %x: f64[m]) -> (f64[m], f64) {{
+  %one = const 1.0 : f64
+  %s0 = stack.new{capacity} {{element = {element}}} : stack<{element}>
+  %y, %full = for %n (%i, %z = %x, %s = %s0) {{
+    %k = const 0 : i64
+    %e = gather %z, %k : f64
+    %s2 = stack.push %s, {value} : stack<{element}>
+    %a = sin %e : f64
+    %b = scatter_set %z, %k, %a : f64[m]
+    yield %b, %s2
+  }}
+  %g, %last = for %n (%i, %ct = %one, %s = %full) {{
+    %s2, %z = stack.pop %s : stack<{element}>, {element}
+    %k = const 0 : i64
+    {"%e = gather %z, %k : f64" if "[" in element else "%e = neg %z : f64"}
+    %c = cos %e : f64
+    %d = mul %ct, %c : f64
+    yield %d, %s2
+  }}
+  return %y, %g
+}}
+""")
+
+
+@pytest.mark.parametrize("capacity", ("", " %n"))
+@pytest.mark.parametrize(("element", "value"), (("f64", "%e"), ("f64[m]", "%z")))
+def test_what_was_pushed_comes_back(element, value, capacity):
+    func = reverse_of(element, capacity, value)
+    for trips in (-2, 0, 1, 7, 3000):
+        agree(func, trips, VECTOR)
+
+
+def test_a_branch_pushes_in_a_nested_loop():
+    func = program("""func @f(%n: i64, %x: f64) -> (f64, i64) {
+  %zero = const 0 : i64
+  %one = const 1 : i64
+  %two = const 2 : i64
+  %nil = const 0.0 : f64
+  %s0 = stack.new {element = f64} : stack<f64>
+  %b0 = stack.new {element = bool} : stack<bool>
+  %y, %s, %bs, %count = for %n (%i, %a = %x, %s1 = %s0, %b1 = %b0, %c = %zero) {
+    %a2, %s2, %b2, %c2 = for %i (%j, %u = %a, %s3 = %s1, %b3 = %b1, %d = %c) {
+      %r = mod %j, %two : i64
+      %odd = eq %r, %one : bool
+      %b4 = stack.push %b3, %odd : stack<bool>
+      %v, %s4, %e = if %odd {
+        %s5 = stack.push %s3, %u : stack<f64>
+        %t = sin %u : f64
+        %f = add %d, %one : i64
+        yield %t, %s5, %f
+      } else {
+        %t = add %u, %x : f64
+        yield %t, %s3, %d
+      }
+      yield %v, %s4, %b4, %e
+    }
+    yield %a2, %s2, %b2, %c2
+  }
+  %g, %rest = for %count (%i, %h = %nil, %s1 = %s) {
+    %s2, %v = stack.pop %s1 : stack<f64>, f64
+    %w = cos %v : f64
+    %h2 = add %h, %w : f64
+    yield %h2, %s2
+  }
+  return %g, %count
+}
+""")
+    for n in (0, 1, 2, 5, 12):
+        agree(func, n, 0.25)
+
+
+def test_an_element_is_read_where_it_is():
+    func = reverse_of("f64[m]", "", "%z")
+    text = compile_kernel(func).texts("loops")
+    back = text[text.rindex("trips") :]
+    assert "# copy" not in back and "tape0[" in back
+
+
+# -- failures -----------------------------------------------------------------------------------------------------------
+def test_a_check_within_loops_says_what_and_where():
+    func = program("""func @f(%n: i64, %x: f64[m]) -> f64 {
+  %zero = const 0.0 : f64
+  %s0 = stack.new {element = f64} : stack<f64>
+  %y, %s = for %n (%i, %z = %zero, %s1 = %s0) {
+    %w, %s2 = for %n (%j, %u = %z, %s3 = %s1) {
+      %k = check_index %j {axis = 0, size = m} : i64
+      %v = gather %x, %k : f64
+      %t = add %u, %v : f64
+      %s4 = stack.push %s3, %t : stack<f64>
+      yield %t, %s4
+    }
+    yield %w, %s2
+  }
+  %s5, %last = stack.pop %s : stack<f64>, f64
+  return %last
+}
+""")
+    agree(func, 7, VECTOR)
+    with pytest.raises(IndexError, match=re.escape("index 10 is out of bounds for axis 0 with size 10 (<text>:6)")):
+        compile_kernel(func)([11, VECTOR])
