@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
 import time
 
 import numpy as np
 import pytest
 
+from pullback.errors import DTypeError, PullbackError, UnsupportedError
 from pullback.ir.interp import run
 from pullback.ir.parse import parse_func
 from pullback.ir.verify import verify
@@ -545,3 +552,270 @@ def test_a_check_within_loops_says_what_and_where():
     agree(func, 7, VECTOR)
     with pytest.raises(IndexError, match=re.escape("index 10 is out of bounds for axis 0 with size 10 (<text>:6)")):
         compile_kernel(func)([11, VECTOR])
+
+
+FAILING = """func @failing(%n: i64, %limit: i64, %x: f64[m]) -> f64 {
+  %zero = const 0.0 : f64
+  %s0 = stack.new {element = f64[m]} : stack<f64[m]>
+  %y, %s = for %n (%i, %z = %zero, %s1 = %s0) {
+    %s2 = stack.push %s1, %x : stack<f64[m]>
+    %fine = lt %i, %limit : bool
+    check %fine {message = "too far {really}"}
+    %k = const 0 : i64
+    %e = gather %x, %k : f64
+    %w = add %z, %e : f64
+    yield %w, %s2
+  }
+  %s5, %last = stack.pop %s : stack<f64[m]>, f64[m]
+  %t = sum %last {axes = [0]} : f64
+  %r = add %t, %y : f64
+  return %r
+}
+"""
+
+
+def test_failing_calls_leave_no_memory_behind():
+    func = program(FAILING)
+    agree(func, 7, 7, VECTOR)
+    kernel, x = compile_kernel(func), RNG.normal(size=1000)
+
+    def fail():
+        with pytest.raises(PullbackError, match=re.escape("too far {really} (<text>:7)")):
+            kernel([1000, 99, x])
+
+    for _ in range(50):
+        fail()
+    before = resident()
+    for _ in range(1000):  # of 800 kB each
+        fail()
+    assert resident() - before < 20e6
+
+
+def resident():
+    """Bytes of this process's memory that are in use now."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+MANY = """func @many(%n: i64, %x: f64) -> f64 {
+  %zero = const 0.0 : f64
+  %s0 = stack.newCAPACITY {element = f64} : stack<f64>
+  %y, %s = for %n (%i, %z = %x, %s1 = %s0) {
+    %s2 = stack.push %s1, %z : stack<f64>
+    %w = sin %z : f64
+    yield %w, %s2
+  }
+  %g, %rest = for %n (%i, %z = %zero, %s1 = %s) {
+    %s2, %v = stack.pop %s1 : stack<f64>, f64
+    %w = add %z, %v : f64
+    yield %w, %s2
+  }
+  return %g
+}
+"""
+
+
+@pytest.mark.parametrize("count", (2**40, 2**61, 2**63 - 1))
+def test_a_tape_that_cannot_be_had_is_an_error(count):
+    kernel = compile_kernel(program(MANY.replace("CAPACITY", " %n")))
+    expected = min(8 * count, 2**63 - 1)
+    with pytest.raises(PullbackError, match=rf"no memory for {expected} bytes .* checkpoint= \(<text>:3\)"):
+        kernel([count, 0.5])
+    assert kernel([3, 0.5])[0] == pytest.approx(0.5 + np.sin(0.5) + np.sin(np.sin(0.5)), rel=1e-15)
+
+
+def test_memory_that_runs_out_in_the_middle_is_an_error():
+    """In a process of its own, which may have 100 MB more than it has."""
+    script = f"""
+import resource
+from pullback.errors import PullbackError
+from pullback.ir.parse import parse_func
+from pullback.llvm import compile_kernel
+kernel = compile_kernel(parse_func({MANY.replace("CAPACITY", "")!r}))
+kernel([1000, 0.5])
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 100_000_000, resource.RLIM_INFINITY))
+for _ in range(3):
+    try:
+        kernel([50_000_000, 0.5])
+    except PullbackError as error:
+        print(error)
+kernel([1000, 0.5])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3 and len(set(lines)) == 1 and re.match(r"no memory for \d+ bytes .* \(<text>:5\)", lines[0])
+
+
+def test_what_a_tape_takes():
+    """8 bytes an element, and what has not been written takes nothing."""
+    kernel, n = compile_kernel(program(MANY.replace("CAPACITY", ""))), 5_000_000
+    peak = []
+    watched = threading.Thread(target=lambda: [peak.append(resident()) or time.sleep(0.001) for _ in range(150)])
+    before = resident()
+    watched.start()
+    kernel([n, 0.5])
+    watched.join()
+    assert max(peak) - before < 1.5 * 8 * n
+
+
+# -- tapes that outlive a call --------------------------------------------------------------------------------------------
+FORWARD = """func @forward(%n: i64, %x: f64[m]) -> (f64[m], stack<f64>, stack<f64[m]>) {
+  %s0 = stack.new {element = f64} : stack<f64>
+  %a0 = stack.new %n {element = f64[m]} : stack<f64[m]>
+  %y, %full, %arrays = for %n (%i, %z = %x, %s = %s0, %as = %a0) {
+    %k = const 0 : i64
+    %e = gather %z, %k : f64
+    %s2 = stack.push %s, %e : stack<f64>
+    %as2 = stack.push %as, %z : stack<f64[m]>
+    %c = sin %z : f64[m]
+    yield %c, %s2, %as2
+  }
+  return %y, %full, %arrays
+}
+"""
+REVERSE = """func @reverse(%n: i64, %t: stack<f64>, %as: stack<f64[m]>, %seed: f64[m]) -> (f64[m], f64) {
+  %nil = const 0.0 : f64
+  %g, %h, %e, %e2 = for %n (%i, %ct = %seed, %u = %nil, %s = %t, %a = %as) {
+    %s2, %z = stack.pop %s : stack<f64>, f64
+    %a2, %x = stack.pop %a : stack<f64[m]>, f64[m]
+    %b = cos %x : f64[m]
+    %c = mul %ct, %b : f64[m]
+    %v = add %u, %z : f64
+    yield %c, %v, %s2, %a2
+  }
+  return %g, %h
+}
+"""
+
+
+def test_tapes_pass_from_one_kernel_to_another():
+    forward, reverse = compile_kernel(program(FORWARD)), compile_kernel(program(REVERSE))
+    y, scalars, arrays = forward([6, VECTOR])
+    assert (len(scalars), len(arrays)) == (6, 6) and repr(scalars) == "<stack<f64> of 6 elements>"
+    for seed in (VECTOR, -2.5 * VECTOR, VECTOR):  # the tapes are not used up
+        x, total, slope = VECTOR, 0.0, seed
+        for _ in range(6):
+            total, slope, x = total + x[0], slope * np.cos(x), np.sin(x)
+        found = reverse([6, scalars, arrays, seed])
+        np.testing.assert_allclose(found[0], slope, rtol=1e-13)
+        assert found[1] == pytest.approx(total, rel=1e-14)
+    np.testing.assert_allclose(y, x, rtol=1e-14)
+    with pytest.raises(DTypeError, match="argument 1: stack<f64> expected, got Tape"):
+        reverse([6, arrays, arrays, VECTOR])
+
+
+def test_tapes_are_freed_with_their_handles():
+    forward, x = compile_kernel(program(FORWARD)), RNG.normal(size=1000)
+    for _ in range(10):
+        forward([100, x])
+    before = resident()
+    for _ in range(300):  # of 800 kB each
+        forward([100, x])
+    assert resident() - before < 20e6
+
+
+def test_an_argument_is_not_pushed_to():
+    func = program("""func @f(%s: stack<f64>, %x: f64) -> stack<f64> {
+  %s2 = stack.push %s, %x : stack<f64>
+  return %s2
+}
+""")
+    with pytest.raises(UnsupportedError, match="a stack that is an argument can only be read"):
+        compile_kernel(func)
+
+
+# -- interrupts -----------------------------------------------------------------------------------------------------------
+ENDLESS = """func @endless(%x: f64) -> f64 {
+  %half = const 0.5 : f64
+  %s0 = stack.new {element = bool} : stack<bool>
+  %y, %s = while (%z = %x, %s1 = %s0) {
+    %go = lt %z, %half : bool
+    yield %go
+  } do {
+    %w = mul %z, %half : f64
+    yield %w, %s1
+  }
+  return %y
+}
+"""
+NESTED = """func @nested(%n: i64, %x: f64[m]) -> f64[m] {
+  %y = for %n (%i, %z = %x) {
+    %w = for %n (%j, %u = %z) {
+      %v = sin %u : f64[m]
+      yield %v
+    }
+    yield %w
+  }
+  return %y
+}
+"""
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.fixture
+def alarm():
+    """Raise Stopped in the main thread after a while."""
+
+    def handle(number, frame):
+        raise Stopped
+
+    old = signal.signal(signal.SIGUSR1, handle)
+    timers = []
+
+    def start(delay=0.1):
+        timers.append(threading.Timer(delay, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)))
+        timers[-1].start()
+
+    yield start
+    for timer in timers:
+        timer.join()
+    signal.signal(signal.SIGUSR1, old)
+
+
+@pytest.mark.parametrize(
+    ("text", "args"), ((ENDLESS, (0.25,)), (NESTED, (10**6, VECTOR)), (MANY.replace("CAPACITY", ""), (10**9, 0.5)))
+)
+def test_a_signal_stops_a_loop(text, args, alarm):
+    kernel = compile_kernel(program(text))
+    for _ in range(2):  # and all is as before
+        alarm()
+        start = time.monotonic()
+        with pytest.raises(Stopped):
+            kernel(list(args))
+        assert time.monotonic() - start < 2
+    kernel([args[0] + 1.0] if len(args) == 1 else [3, *args[1:]])
+
+
+def test_ctrl_c_stops_a_loop():
+    kernel = compile_kernel(program(ENDLESS))
+    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        kernel([0.25])
+
+
+def test_a_handler_that_returns_does_not_stop_a_loop(alarm):
+    seen = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    alarm(0.02)
+    func = program(NESTED.replace("f64[m]", "f64"))
+    kernel = compile_kernel(func)
+    assert kernel([2500, 0.5])[0] == kernel([2500, 0.5])[0]
+    assert seen == [signal.SIGUSR1]
+
+
+def test_other_threads_run_on():
+    kernel = compile_kernel(program(NESTED.replace("f64[m]", "f64")))
+    (expected,) = kernel([700, 0.5])
+    found = []
+    workers = [threading.Thread(target=lambda: found.extend(kernel([700, 0.5]) for _ in range(3))) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert found == [[expected]] * 9

@@ -13,6 +13,7 @@ from pullback_runtime import errors
 from pullback_runtime.quick import quick_call
 from pullback_runtime.signature import NUMPY
 from pullback_runtime.sizes import Polynomial, compiled, nested
+from pullback_runtime.tape import Tape
 from pullback_runtime.workspace import Freelist, quick_address
 
 ERRORS: dict[str, type[Exception]] = {
@@ -23,16 +24,19 @@ ERRORS: dict[str, type[Exception]] = {
     "ZeroDivisionError": ZeroDivisionError,
 }
 READABLE = 0x101  # NumPy's flags C_CONTIGUOUS and ALIGNED
+INTERRUPTED = -1  # the status of a call that a signal's handler stopped
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 5)
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An argument's or result's element type and shape; an axis is a number or a polynomial over the symbols."""
+    """An argument's or result's element type and shape; an axis is a number or a polynomial over the symbols. A tape has the
+    type of its height and no shape."""
 
     dtype: str
     shape: tuple[Polynomial, ...]
     text: str  # as the IR writes it, for messages
+    tape: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,8 @@ class Signature:
 
     ``symbols`` are bound from the arguments' shapes, in this order; ``defined`` come after them and are written by the kernel,
     each with an upper bound over ``symbols`` that sizes what is allocated before the call. ``upper`` are the results'
-    shapes with those bounds in place. ``workspace`` is in bytes.
+    shapes with those bounds in place. ``workspace`` is in bytes. ``local`` sizes more are the kernel's own. ``loops``: a call
+    may take long, and asks now and then whether it should stop.
     """
 
     name: str
@@ -61,14 +66,16 @@ class Signature:
     bounds: tuple[Polynomial, ...]
     workspace: Polynomial
     failures: tuple[Failure, ...]
+    local: int = 0
+    loops: bool = False
 
 
 class Kernel:
     """``kernel(args)``: arrays in the order of the parameters give a list of results.
 
     Arguments are arrays of exactly the declared element types; scalars may be Python numbers. A rank-0 result is a Python
-    float, int or bool (a NumPy float32 for f32). ``out`` is a list with an array, or None, for each result; results may
-    overlap arguments there, and go through a temporary then. ``keep`` is whatever has to live as long as the code.
+    float, int or bool (a NumPy float32 for f32), a stack a ``Tape``. ``out`` is a list with an array, or None, for each result;
+    results may overlap arguments there, and go through a temporary then. ``keep`` is whatever has to live as long as the code.
     """
 
     def __init__(self, signature: Signature, address: int, keep: Any = None, texts: Any = None):
@@ -79,7 +86,8 @@ class Kernel:
         self._call = SIGNATURE(address)
         count = len(signature.symbols)
         self._arrays = [(k, p, NUMPY[p.dtype], len(p.shape)) for k, p in enumerate(signature.params) if p.shape]
-        self._scalars = [(k, NUMPY[p.dtype]) for k, p in enumerate(signature.params) if not p.shape]
+        self._scalars = [(k, NUMPY[p.dtype]) for k, p in enumerate(signature.params) if not p.shape and not p.tape]
+        self._tapes = [(k, p) for k, p in enumerate(signature.params) if p.tape]
         self._results = [(bool(r.shape), NUMPY[r.dtype]) for r in signature.results]
         self._binders = _binders(signature)
         self._checks = _checks(signature)
@@ -88,9 +96,9 @@ class Kernel:
         self._exact = nested([r.shape for r in signature.results]) if signature.defined else None
         self._static = None if count else (self._upper(()), compiled((signature.workspace,))(()))
         self._workspace = compiled((signature.workspace,))
-        scalars = [None if p.shape else p.dtype for p in signature.params]
-        cells = [None if r.shape else r.dtype for r in signature.results]
-        self._frames = Freelist(scalars, cells, count + len(signature.defined))
+        scalars = [None if p.shape or p.tape else p.dtype for p in signature.params]
+        cells = [None if r.shape or r.tape else r.dtype for r in signature.results]
+        self._frames = Freelist(scalars, cells, count + len(signature.defined) + signature.local, signature.loops)
         dtypes, results = ([NUMPY[a.dtype] for a in arrays] for arrays in (signature.params, signature.results))
         self._quick = quick_call(signature, dtypes, results, self._frames, self._call, self._slow, self._error)
 
@@ -135,6 +143,10 @@ class Kernel:
                     raise errors.DTypeError(f"argument {k}: a scalar {dtype} expected, got {_described(value)}")
                 value = value.item()
             frame.scalars[k].value = value
+        for k, param in self._tapes:
+            if not isinstance(args[k], Tape) or args[k].text != param.text:
+                raise errors.DTypeError(f"argument {k}: {param.text} expected, got {_described(args[k])}")
+            frame.inputs[k] = args[k].address
         arrays = []
         for k, param, dtype, rank in self._arrays:
             array = args[k]
@@ -164,7 +176,10 @@ class Kernel:
         results: list[Any] = []
         for k, (ranked, dtype) in enumerate(self._results):
             if not ranked:
-                results.append(None)
+                result = self.signature.results[k]
+                results.append(Tape(result.text) if result.tape else None)
+                if result.tape:
+                    frame.outputs[k] = results[k].address
                 continue
             given = None if out is None else out[k]
             if given is not None and _usable(given, shapes[k], dtype, [*arrays, *results]):
@@ -179,7 +194,7 @@ class Kernel:
         if self._exact is not None:
             exact = self._exact(frame.sizes)
             for k, array in enumerate(results):
-                if array is not None and array.shape != exact[k]:
+                if isinstance(array, np.ndarray) and array.shape != exact[k]:
                     count = int(np.prod(exact[k], dtype=np.int64))
                     results[k] = array.reshape(-1)[:count].reshape(exact[k])
         for k, array in enumerate(results):
@@ -193,7 +208,11 @@ class Kernel:
                 results[k] = out[k]
         return results
 
-    def _error(self, status: int, frame: Any) -> Exception:
+    def _error(self, status: int, frame: Any) -> BaseException:
+        if status == INTERRUPTED:
+            error: BaseException = frame.watch.error
+            frame.watch.error = None
+            return error
         failure = self.signature.failures[status - 1]
         text = failure.text.format(frame.context[0], frame.context[1])
         return ERRORS[failure.error](f"{text} ({failure.where})" if failure.where else text)
@@ -208,7 +227,7 @@ def _usable(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any], arrays: Se
     if not array.flags.writeable:
         raise ValueError("out: the array is read-only")
     fits = array.shape == shape and array.flags.c_contiguous and array.flags.aligned
-    return fits and not any(other is not None and np.may_share_memory(array, other) for other in arrays)
+    return fits and not any(isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in arrays)
 
 
 def _described(value: Any) -> str:

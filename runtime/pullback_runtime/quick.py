@@ -31,10 +31,12 @@ def quick_call(
     frames: Freelist,
     call: Callable[..., int],
     slow: Callable[[Sequence[Any]], list[Any]],
-    failed: Callable[[int, Any], Exception],
+    failed: Callable[[int, Any], BaseException],
 ) -> Callable[[Sequence[Any]], list[Any]]:
     """A function of the list of arguments; ``slow`` itself where a signature is not for this."""
     if signature.defined or len(signature.params) + len(signature.results) > MOST:
+        return slow
+    if any(a.tape for a in (*signature.params, *signature.results)):
         return slow
     names = {f"d{k}": dtype for k, dtype in enumerate(dtypes)} | {f"e{k}": dtype for k, dtype in enumerate(results)}
     space: dict[str, Any] = {
@@ -87,14 +89,17 @@ def _source(signature: Signature) -> str:
     for k, param in enumerate(params):
         add(f"    inputs[{k}] = address(a{k})" if param.shape else f"    f.scalars[{k}].value = a{k}")
     if signature.symbols:
-        add("    f.sizes[:] = s")
+        add(f"    f.sizes[:{len(signature.symbols) if signature.local else ''}] = s")
     for k, result in enumerate(results):
         if result.shape:
             add(f"    r{k} = empty({_shape(result.shape)}, e{k})")
             add(f"    f.outputs[{k}] = address(r{k})")
     work = "None" if signature.workspace == 0 else f"f.reserve({source(signature.workspace)})"
     add(f"    status = call(*f.pointers, {work})")
-    add("    if status: raise failed(status, f)")
+    add("    if status:")
+    add("        error = failed(status, f)")
+    add("        give(f)")
+    add("        raise error")
     for k, result in enumerate(results):
         if not result.shape:
             value = f"f.results[{k}].value"

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from pullback_runtime.tape import Watch
+
 ALIGN = 64
 KEPT = 8  # frames on a freelist; more threads than that at once allocate anew
 LARGE = 1 << 26  # bytes; of frames with a larger workspace one is kept
@@ -24,7 +26,8 @@ class Frame:
     """What one call passes to the machine code.
 
     ``pointers`` are the addresses of the code's first four arguments. ``scalars`` and ``results`` are cells for rank-0
-    arguments and results (None for arrays), whose addresses are already in ``inputs`` and ``outputs``.
+    arguments and results (None for arrays), whose addresses are already in ``inputs`` and ``outputs``. ``context`` holds two
+    integers of a message and the callback of ``watch``, which kernels with loops have.
     """
 
     __slots__ = (
@@ -35,13 +38,17 @@ class Frame:
         "results",
         "scalars",
         "sizes",
+        "watch",
         "work",
         "work_address",
         "work_bytes",
     )
 
-    def __init__(self, inputs: Sequence[str | None], outputs: Sequence[str | None], sizes: int):
+    def __init__(self, inputs: Sequence[str | None], outputs: Sequence[str | None], sizes: int, watched: bool = False):
         self.context = (ctypes.c_int64 * 4)()
+        self.watch = Watch() if watched else None
+        if self.watch is not None:
+            self.context[2] = self.watch.address
         self.inputs = (ctypes.c_void_p * max(1, len(inputs)))()
         self.outputs = (ctypes.c_void_p * max(1, len(outputs)))()
         self.sizes = (ctypes.c_int64 * max(1, sizes))()
@@ -69,8 +76,8 @@ class Frame:
 class Freelist:
     """Frames of one kernel that no call is using."""
 
-    def __init__(self, inputs: Sequence[str | None], outputs: Sequence[str | None], sizes: int):
-        self._make = (tuple(inputs), tuple(outputs), sizes)
+    def __init__(self, inputs: Sequence[str | None], outputs: Sequence[str | None], sizes: int, watched: bool = False):
+        self._make = (tuple(inputs), tuple(outputs), sizes, watched)
         self._free: list[Frame] = []
 
     def take(self) -> Frame:

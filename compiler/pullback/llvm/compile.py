@@ -13,11 +13,12 @@ from typing import Any
 from pullback.ir.core import Block, Func, Instr, Loc, walk
 from pullback.ir.dims import Dim, Size
 from pullback.ir.text import key
+from pullback.ir.types import StackType, i64
 from pullback.llvm.emit import ALIGN, Emitted, emit
 from pullback.llvm.options import Options
 from pullback.loops.buffers import upper_bound
 from pullback.loops.lower import lower
-from pullback.loops.nest import Program
+from pullback.loops.nest import For, Program, While, statements
 from pullback.loops.text import print_program
 from pullback_runtime.kernel import Array, Failure, Kernel, Signature
 
@@ -145,10 +146,14 @@ def signature(program: Program, frame: int) -> Signature:
         bounds=tuple(polynomial(b, numbers) for b in bounds),
         workspace=polynomial(total, numbers),
         failures=tuple(Failure(m.error, m.text, _where(m.loc)) for m in program.messages),
+        local=len(program.local),
+        loops=any(isinstance(s, (For, While)) for s in statements(program.body)),
     )
 
 
 def _array(kind: Any, numbers: Mapping[str, int]) -> Array:
+    if isinstance(kind, StackType):
+        return Array(i64.name, (), str(kind), tape=True)
     return Array(kind.dtype.name, tuple(polynomial(size, numbers) for size in kind.shape), str(kind))
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pullback.llvm.functions import TYPES, FunctionText
-from pullback.loops.nest import Accumulator, Buffer, Call, For, If, Loop, Reserve, Statement, Swap, While, statements
+from pullback.loops.nest import Accumulator, Buffer, Call, For, If, Loop, Reserve, Statement, Swap, Tape, While, statements
 
 if TYPE_CHECKING:
     from pullback.llvm.body import Body
@@ -36,7 +36,7 @@ entry:
   %none = icmp eq ptr %callback, null
   br i1 %none, label %go, label %ask
 ask:
-  %answer = call i32 %callback(ptr %ctx)
+  %answer = call i32 %callback()
   ret i32 %answer
 go:
   ret i32 0
@@ -112,19 +112,44 @@ fail:
 """
 
 
-def outermost(prefix: str, params: Sequence[str], tapes: int) -> str:
-    """The kernel of a program with tapes: frees them after everything."""
+def outermost(prefix: str, params: Sequence[str], tapes: Sequence[Tape]) -> str:
+    """The kernel of a program with tapes. It frees them after everything, except those that are the caller's: what the caller
+    sees of a tape is three words, its height and a copy of our two."""
     args = ", ".join(p.replace(" noalias", "") for p in params)
     lines = [
         f"define i32 @{prefix}({', '.join(params)}) nounwind {{",
-        f"  %tapes = alloca [{2 * tapes} x i64], align 16",
-        f"  store [{2 * tapes} x i64] zeroinitializer, ptr %tapes",
-        f"  %status = call i32 @{prefix}_run({args}, ptr %tapes)",
+        f"  %tapes = alloca [{2 * len(tapes)} x i64], align 16",
+        f"  store [{2 * len(tapes)} x i64] zeroinitializer, ptr %tapes",
     ]
-    for k in range(tapes):
-        lines.append(f"  %at{k} = getelementptr i64, ptr %tapes, i64 {2 * k}")
-        lines.append(f"  %data{k} = load ptr, ptr %at{k}")
-        lines.append(f"  call void @free(ptr %data{k})")
+
+    def move(number: int, outside: str, inward: bool) -> None:
+        lines.append(f"  %slot{number} = getelementptr ptr, ptr {outside}")
+        lines.append(f"  %cells{number} = load ptr, ptr %slot{number}")
+        for k in (0, 1):
+            lines.append(f"  %mine{number}.{k} = getelementptr i64, ptr %tapes, i64 {2 * number + k}")
+            lines.append(f"  %yours{number}.{k} = getelementptr i64, ptr %cells{number}, i64 {1 + k}")
+            source, target = (f"%yours{number}.{k}", f"%mine{number}.{k}")[:: 1 if inward else -1]
+            lines.append(f"  %word{number}.{k} = load i64, ptr {source}")
+            lines.append(f"  store i64 %word{number}.{k}, ptr {target}")
+
+    for k, tape in enumerate(tapes):
+        if tape.source is not None:
+            move(k, f"%inputs, i64 {tape.source}", True)
+    lines.append(f"  %status = call i32 @{prefix}_run({args}, ptr %tapes)")
+    lines.append("  %good = icmp eq i32 %status, 0")
+    lines.append("  br i1 %good, label %give, label %free")
+    lines.append("give:")
+    for k, tape in enumerate(tapes):
+        if tape.result is not None:
+            move(k, f"%outputs, i64 {tape.result}", False)
+            lines.append(f"  store ptr null, ptr %mine{k}.0")
+    lines.append("  br label %free")
+    lines.append("free:")
+    for k, tape in enumerate(tapes):
+        if tape.source is None:
+            lines.append(f"  %at{k} = getelementptr i64, ptr %tapes, i64 {2 * k}")
+            lines.append(f"  %data{k} = load ptr, ptr %at{k}")
+            lines.append(f"  call void @free(ptr %data{k})")
     return "\n".join([*lines, "  ret i32 %status", "}", ""])
 
 

@@ -179,7 +179,7 @@ class Emitter:
             f.line(f"ret i32 {status}")
             f.block(good)
         f.line("ret i32 0")
-        return f.text() + (control.outermost(self.prefix, params, len(tapes)) if tapes else "")
+        return f.text() + (control.outermost(self.prefix, params, tapes) if tapes else "")
 
     def _move(self, f: FunctionText, piece: Piece, pointers: Pointers) -> None:
         loop = piece.body[0]

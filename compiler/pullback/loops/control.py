@@ -135,6 +135,8 @@ def _new(lowering: Lowering, instr: Instr) -> None:
 def push(lowering: Lowering, instr: Instr) -> None:
     stack, value = instr.args
     s, tape, height = lowering.scalars, lowering.tapes[stack], lowering.known[stack]
+    if tape.source is not None:
+        raise UnsupportedError(f"stack.push at {instr.loc}: a stack that is an argument can only be read")
     lowering.tapes[instr.out] = tape
     lowering.known[instr.out] = s.add(height, s.integer(1))
     if not tape.bounded:
@@ -160,6 +162,13 @@ def _pop(lowering: Lowering, instr: Instr) -> None:
         lowering.starts[value] = s.mul(height, s.size(value.type.size))
     else:
         lowering.known[value] = s.load(value, tape.buffer, height, value.type.dtype)
+
+
+def give(tape: Tape, number: int, name: str) -> None:
+    """The caller becomes the owner of a tape."""
+    if tape.source is not None or tape.result is not None:
+        raise UnsupportedError(f"{name}: result {number} is a stack that the caller has already")
+    tape.result = number
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ import numpy as np
 from pullback.ir.core import Block, Func, Instr, Value
 from pullback.ir.dims import Size, symbols
 from pullback.ir.ops.base import Elementwise, Fold
-from pullback.ir.types import FROM_NUMPY, Type, bool_, i64
+from pullback.ir.types import FROM_NUMPY, StackType, Type, bool_, i64
 from pullback.loops.blocks import is_array, settle
 from pullback.loops.buffers import assign_regions, drop_unread
-from pullback.loops.control import SCALARS, control, push
+from pullback.loops.control import SCALARS, control, give, push
 from pullback.loops.expand import expand
 from pullback.loops.nest import Buffer, Define, Fail, Loop, Message, Node, Program, Statement, Store, Tape
 from pullback.loops.nests import NestBuilder
@@ -64,7 +64,10 @@ class Lowering:
         self.block = func.block  # the one being lowered
         for k, param in enumerate(func.params):
             if not is_array(param):
-                node = Node("param", param.type.dtype, (), k)
+                stack = isinstance(param.type, StackType)
+                if stack:
+                    self.tapes[param] = Tape(Buffer(param.type.element, "tape", len(self.tapes)), True, source=k)
+                node = Node("param", i64 if stack else param.type.dtype, (), k)
                 self.known[param] = node
                 self.body.append(node)
 
@@ -99,7 +102,9 @@ class Lowering:
             results.append(
                 self.places.copies.get((self.func.block, k)) or self.buffers[value] if is_array(value) else self.known[value]
             )
-        shapes = [p.type.shape for p in self.func.params]
+            if value in self.tapes:
+                give(self.tapes[value], k, self.func.name)
+        shapes = [p.type.shape for p in self.func.params if is_array(p)]
         program = Program(
             self.func.name,
             self.func.params,

@@ -21,7 +21,7 @@ import numpy as np
 from pullback.ir.core import Loc, Value
 from pullback.ir.dims import Size
 from pullback.ir.ops.base import Op
-from pullback.ir.types import DType, Type
+from pullback.ir.types import AnyType, DType, Type
 
 
 @dataclass(eq=False, slots=True)
@@ -194,10 +194,13 @@ class Swap:
 
 @dataclass(eq=False, slots=True)
 class Tape:
-    """Memory of one stack: elements of ``buffer.type`` one after the other. ``bounded``: made at once, for a known capacity."""
+    """Memory of one stack: elements of ``buffer.type`` one after the other. ``bounded``: made at once, for a known capacity;
+    ``source``: the parameter that it is, ``result``: what the caller gets it as."""
 
     buffer: Buffer
     bounded: bool
+    source: int | None = None
+    result: int | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -231,7 +234,7 @@ class Program:
     params: tuple[Value, ...]
     body: list[Statement]
     results: list[Buffer | Node]
-    result_types: tuple[Type, ...]
+    result_types: tuple[AnyType, ...]
     messages: list[Message]
     symbols: tuple[str, ...]  # bound from the arguments' shapes
     defined: dict[str, Size]  # bound by the kernel (a mask's count), each with an upper bound
