@@ -17,7 +17,6 @@ import numpy as np
 
 from pullback.errors import PullbackError
 from pullback.frontends.array import Array
-from pullback.frontends.expression_jumps import RESULT, without_jumps
 from pullback.frontends.expression_names import CONSTANTS, ELEMENT_TYPES, MODULE_CONSTANTS, functions
 from pullback.frontends.expression_reader import Program, module_path
 from pullback.frontends.expression_source import clipped, suggestion
@@ -25,9 +24,10 @@ from pullback.frontends.expression_statements import without_doc
 from pullback.frontends.library import call
 from pullback.frontends.promote import wrap
 from pullback.frontends.sizes import Length, of_size
-from pullback.frontends.staging import Lack, boolean, stage_if
+from pullback.frontends.staging import Lack
+from pullback.frontends.staging_jumps import VALUE, Jumps, is_flag
+from pullback.frontends.staging_python import ControlHooks, is_traced
 from pullback.frontends.trace import Trace
-from pullback.ir.core import Value
 from pullback.ir.dims import Size
 
 MAX_STEPS = 50_000  # nodes evaluated, those of helpers at every call; each makes an instruction or so
@@ -40,7 +40,6 @@ COUNTING = frozenset(  # functions that take lengths
 )  # fmt: skip
 REPEATING = frozenset(("tile", "repeat", "broadcast_to", "pad"))  # done while compiling where the array is a constant
 MAX_LENGTH = 10_000_000  # of what a literal count makes: arange(10**12) would fill the memory while compiling
-CHOSEN = ".chosen"  # the name of what an expression with a condition gives
 _NUMBERS = (bool, int, float, np.generic)
 
 BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -84,6 +83,8 @@ class Scope:
 class Evaluator:
     """One trace of a program's expressions; statements are done by its subclass. ``sizes``: what the size names are in it."""
 
+    control: ControlHooks
+
     def __init__(self, program: Program, trace: Trace, sizes: Mapping[str, Size]):
         self.program = program
         self.source = program.source
@@ -91,10 +92,9 @@ class Evaluator:
         self.sizes = sizes
         self.steps = 0
         self.active: list[str] = []  # helpers being evaluated
-        self.callers: list[Scope] = []  # and the variables of what called them
         self.defined: set[str] = set()
-        self.body = without_jumps(program.body)
-        self.bodies = {name: without_jumps(without_doc(helper)) for name, helper in program.helpers.items()}
+        self.body = Jumps().function(list(program.body))
+        self.bodies = {name: Jumps().function(without_doc(helper)) for name, helper in program.helpers.items()}
         self.named: dict[str, Array] = {}
 
     # -- expressions --------------------------------------------------------------------------------------------------
@@ -107,18 +107,21 @@ class Evaluator:
             if count < 0 and isinstance(node, ast.IfExp):
                 pending += [(node, 1), (node.test, -1)]
             elif isinstance(node, ast.BoolOp):
-                values.append(self.logic(node, node.values, scope))
+                values.append(self.logic(node, scope))
+            elif isinstance(node, ast.Compare) and len(node.ops) > 1:
+                values.append(self.chain(node, scope))
             elif count < 0:
                 operands = self.operands_of(node, scope)
                 pending.append((node, len(operands)))
                 pending.extend((part, -1) for part in reversed(operands))
             elif isinstance(node, ast.IfExp):
                 condition = values.pop()
-                known = self.known(node.test, condition)
-                if known is None:
-                    values.append(self.choose(node, condition, node.body, node.orelse, scope))
+                self.operands(node.test, (condition,))
+                if is_traced(condition):
+                    ways = [functools.partial(self.evaluate, way, scope) for way in (node.body, node.orelse)]
+                    values.append(self.guarded(node, self.control.choose, condition, *ways, self.text(node.test)))
                 else:
-                    pending.append((node.body if known else node.orelse, -1))
+                    pending.append((node.body if self.guarded(node, bool, condition) else node.orelse, -1))
             else:
                 self.step(node)
                 parts = values[len(values) - count :]
@@ -167,15 +170,15 @@ class Evaluator:
                 return self.variable(node, scope)
             case ast.UnaryOp(op=op):
                 self.operands(node, parts)
-                if isinstance(op, ast.Not) and self.known(node, parts[0]) is None:
-                    return Array(self.trace, self.trace.here().logical_not(self.truth(node, parts[0])))
+                if isinstance(op, ast.Not):
+                    return self.guarded(node, self.control.negated, parts[0], self.text(node))
                 return self.guarded(node, _UNARY[type(op)], *parts)
             case ast.BinOp(op=op):
                 self.operands(node, parts)
                 return self.binary(node, op, *parts)
-            case ast.Compare(ops=ops):
+            case ast.Compare(ops=[op]):
                 self.operands(node, parts)
-                return self.compare(node, ops, parts)
+                return self.guarded(node, _COMPARE[type(op)], *parts)
             case ast.Call():
                 return self.call(node, parts, scope)
             case ast.Attribute(attr=attr):
@@ -197,7 +200,7 @@ class Evaluator:
         name = node.id
         found = scope.find(name)
         if isinstance(found, Lack):
-            raise self.source.error(node, found.message.replace(repr(RESULT), "what is returned"), found.remedy)
+            raise self.source.error(node, found.message.replace(repr(VALUE), "what is returned"), found.remedy)
         if found is not None:
             return found
         if name in self.sizes:
@@ -228,15 +231,6 @@ class Evaluator:
             raise self.source.error(node, "the result is complex; only real numbers are supported")
         return result
 
-    def compare(self, node: ast.Compare, ops: Sequence[ast.cmpop], parts: list[Any]) -> Any:
-        pairs = zip(ops, parts, parts[1:], strict=False)
-        results = [self.guarded(node, _COMPARE[type(op)], a, b) for op, a, b in pairs]
-        if len(results) == 1:
-            return results[0]
-        if any(isinstance(r, Array) and r.ndim for r in results):
-            raise self.source.error(node, "a chain of comparisons of arrays has no meaning in NumPy", "write (a < x) & (x < b)")
-        return functools.reduce(lambda a, b: self.guarded(node, operator.and_, a, b), results)
-
     def attribute(self, node: ast.Attribute, attr: str, parts: list[Any], scope: Scope) -> Any:
         path = module_path(node, scope)
         if path is not None:
@@ -259,49 +253,39 @@ class Evaluator:
         return self.guarded(node, operator.getitem, value, index)
 
     # -- conditions -------------------------------------------------------------------------------------------------
-    def known(self, node: ast.AST, condition: Any) -> bool | None:
-        """A condition that is known while tracing; None if it is a traced value."""
-        if isinstance(condition, Array) and condition.known is None:
-            return None
-        self.operands(node, (condition,))
-        return bool(self.guarded(node, bool, condition))
+    def logic(self, node: ast.BoolOp, scope: Scope) -> Any:
+        """``and`` and ``or``: what is right of an operand that decides is not computed."""
+        self.step(node)
+        names = [part.id for part in node.values if isinstance(part, ast.Name) and is_flag(part.id)]
+        if len(names) == len(node.values):
+            return self.control.any_flag(*(scope.find(name) for name in names))
+        first, *rest = [functools.partial(self.operand, node, part, scope) for part in node.values]
+        return self.guarded(node, self.control.logic, isinstance(node.op, ast.And), self.text(node), first(), *rest)
 
-    def truth(self, node: ast.AST, condition: Any) -> Value:
-        """A traced condition as one boolean."""
-        return self.guarded(node, boolean, self.trace, condition, "the condition")
-
-    def choose(self, node: ast.expr, condition: Any, then: ast.expr, other: ast.expr, scope: Scope) -> Any:
-        """``then if condition else other`` of a traced condition: only the one that is chosen is computed."""
-        return self.chosen(node, condition, lambda: self.evaluate(then, scope), lambda: self.evaluate(other, scope))
-
-    def chosen(self, node: ast.expr, condition: Any, then: Callable[[], Any], other: Callable[[], Any]) -> Any:
-        self.trace.loc = self.source.loc(node)
-        state = stage_if(
-            self.trace,
-            condition,
-            lambda state: {**state, CHOSEN: then()},
-            lambda state: {**state, CHOSEN: other()},
-            {},
-            text="the condition",
-        )
-        found = state[CHOSEN]
-        if isinstance(found, Lack):
-            raise self.source.error(node, found.message.replace(repr(CHOSEN), "the value"), found.remedy)
+    def operand(self, node: ast.expr, part: ast.expr, scope: Scope) -> Any:
+        found = self.evaluate(part, scope)
+        self.operands(node, (found,))
         return found
 
-    def logic(self, node: ast.BoolOp, operands: Sequence[ast.expr], scope: Scope) -> Any:
-        """``and`` and ``or``: what is right of an operand that decides is not computed."""
-        first = self.evaluate(operands[0], scope)
+    def chain(self, node: ast.Compare, scope: Scope) -> Any:
+        """``a < b < c``: what is right of a comparison that fails is not computed."""
+
+        def operand(part: ast.expr) -> Any:
+            found = self.operand(node, part, scope)
+            if isinstance(found, Array) and found.ndim:
+                raise self.source.error(
+                    node, "a chain of comparisons of arrays has no meaning in NumPy", "write (a < x) & (x < b)"
+                )
+            return found
+
+        parts: list[Any] = [operand(node.left)]
+        for op, right in zip(node.ops, node.comparators, strict=True):
+            parts += [type(op).__name__, functools.partial(operand, right)]
         self.step(node)
-        for k, operand in enumerate(operands[1:], 1):
-            known = self.known(operands[k - 1], first)
-            if known is None:
-                ways = [functools.partial(self.logic, node, operands[k:], scope), functools.partial(lambda value: value, first)]
-                return self.chosen(node, first, *(ways if isinstance(node.op, ast.And) else reversed(ways)))
-            if known is not isinstance(node.op, ast.And):
-                return first
-            first = self.evaluate(operand, scope)
-        return first
+        return self.guarded(node, self.control.chained, self.text(node), *parts)
+
+    def text(self, node: ast.expr) -> str:
+        return ast.get_source_segment(self.source.text, node) or "the condition"
 
     # -- calls --------------------------------------------------------------------------------------------------------
     def call(self, node: ast.Call, parts: list[Any], scope: Scope) -> Any:
@@ -348,12 +332,10 @@ class Evaluator:
         while outermost.outer is not None:
             outermost = outermost.outer
         self.active.append(name)
-        self.callers.append(scope)
         try:
             return self.run(self.bodies[name], Scope(bound, outermost))
         finally:
             self.active.pop()
-            self.callers.pop()
 
     def run(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
         """Do the statements of the file or a helper; the value that is returned."""

@@ -271,6 +271,8 @@ class _Checker:
 
     def _protect(self, node: ast.AST, names: Any) -> None:
         for name in names:
+            if name.startswith("__"):
+                raise self.source.error(node, f"{clipped(name)} cannot be assigned to: its name starts with __", "rename it")
             if name in self.program.sizes:
                 raise self.source.error(node, f"{name} is the size of an axis and cannot be changed", "use another name")
             if name in self.program.helpers:

@@ -1,35 +1,140 @@
-"""Doing the statements of a program: branches and loops on traced values become blocks of the IR, see staging.py."""
+"""Doing the statements of a program. What blocks are for is decided as for Python functions, see staging_python.py."""
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from pullback.frontends import expression_jumps
 from pullback.frontends.array import Array
+from pullback.frontends.builtin_calls import BUILTINS
 from pullback.frontends.expression_eval import BINARY, IN_PLACE, Evaluator, Scope
-from pullback.frontends.expression_jumps import Loop
+from pullback.frontends.expression_reader import Program
 from pullback.frontends.expression_statements import is_range
+from pullback.frontends.fpcore_names import HIDDEN
 from pullback.frontends.indexing import store
 from pullback.frontends.sizes import Length
-from pullback.frontends.staging import State, stage_for, stage_if, stage_while
+from pullback.frontends.staging import UNBOUND, State
+from pullback.frontends.staging_core import Stage, Unreachable
+from pullback.frontends.staging_python import FEW_TRIPS, Block, ControlHooks, Variables, is_traced
+from pullback.frontends.staging_region import Region
+from pullback.frontends.trace import Trace
+from pullback.ir.dims import Size
 from pullback.ir.types import bool_, i64
 
-UNROLL = 16  # trips up to which a loop over known numbers is written out
-OPTIONAL = (expression_jumps.RESULT,)
+
+class ScopeVariables(Variables):
+    """The variables of a file or a helper, which blocks read and set."""
+
+    def __init__(self, scope: Scope):
+        super().__init__()
+        self.scope = scope
+
+    def read(self) -> State:
+        return dict(self.scope.values)
+
+    def write(self, state: State) -> None:
+        self.scope.values = {name: value for name, value in state.items() if value is not UNBOUND}
+
+    def get(self, name: str) -> Any:
+        return self.scope.values.get(name, False)
+
+
+class _Refused(BaseException):
+    """A loop cannot be staged and is too long to be written out. No Exception, so that nothing else is tried instead."""
+
+    def __init__(self, reason: Exception):
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Control(ControlHooks):
+    """Branches, loops and conditions of files. ``scopes``: of the file and of the helpers that are being called."""
+
+    def __init__(self, trace: Trace, endless: bool):
+        self.trace = trace
+        self.session = SimpleNamespace(trace=trace, tries=0)
+        self.endless = endless
+        self.must = False  # whether the loop at hand has to be staged
+        self.scopes: list[Scope] = []
+
+    def variables(self, *blocks: Any) -> Variables:
+        return ScopeVariables(self.scopes[-1])
+
+    def reachable(self, state: State) -> list[Any]:
+        return [value for scope in self.scopes[:-1] for value in scope.values.values()]
+
+    def repeat(self, test: Callable[[], Any], body: Block, stop: str, text: str) -> None:
+        """A ``while`` of more than a few trips is never written out, although its condition may be known."""
+        outer, self.must = self.must, False
+        try:
+            super().repeat(test, body, stop, text)
+        except _Refused as refused:
+            raise refused.reason from None
+        finally:
+            self.must = outer
+
+    def _foreseen(self, variables: Variables, test: Callable[[], Any], body: Block, stop: str) -> bool:
+        self.must = self.endless or self._long(variables, test, body, stop)
+        return self.must or super()._foreseen(variables, test, body, stop)
+
+    def _staged_while(self, variables: Variables, test: Callable[[], Any], body: Block, stop: str, text: str) -> None:
+        must = self.must
+        try:
+            super()._staged_while(variables, test, body, stop, text)
+        except Unreachable:
+            raise
+        except Exception as error:
+            if must:
+                raise _Refused(error) from None
+            raise
+
+    def _long(self, variables: Variables, test: Callable[[], Any], body: Block, stop: str) -> bool:
+        """Whether a loop makes more than a few trips; they are made to see, and undone."""
+        state = variables.read()
+        stage = Stage(self.trace, state, self.reachable(state), (), "the loop")
+        found: list[bool] = []
+
+        def trips(inner: State) -> State:
+            variables.write(inner)
+            for _ in range(FEW_TRIPS):
+                body()
+                if is_traced(variables.get(stop)) or variables.get(stop) or not test():
+                    return inner
+            found.append(True)
+            return inner
+
+        waiting = len(self.trace.pending)
+        self._attempt(lambda: stage.run(Region(self.trace, stage.what), lambda: dict(state), trips))
+        del self.trace.pending[waiting:]
+        variables.write(state)
+        return bool(found)
 
 
 class Runner(Evaluator):
     """One trace of a program."""
 
+    control: Control
+
+    def __init__(self, program: Program, trace: Trace, sizes: Mapping[str, Size]):
+        super().__init__(program, trace, sizes)
+        self.control = Control(trace, program.endless)
+
     def run(self, body: Sequence[ast.stmt], scope: Scope) -> Any:
         """Do the statements, which have no jumps; the value that is returned by the last."""
-        *before, last = body
-        self.block(before, scope)
-        assert isinstance(last, ast.Return) and last.value is not None
-        return self.evaluate(last.value, scope)
+        self.control.scopes.append(scope)
+        try:
+            self.block(body[:-1], scope)
+            last = body[-1]
+            if not isinstance(last, ast.Return):  # a loop that nothing ends, which the staging refuses
+                self.block([last], scope)
+                raise self.source.error(last, "the loop never ends", "end it by its condition or by break")
+            assert last.value is not None
+            return self.evaluate(last.value, scope)
+        finally:
+            self.control.scopes.pop()
 
     def block(self, body: Sequence[ast.stmt], scope: Scope) -> None:
         for stmt in body:
@@ -41,13 +146,14 @@ class Runner(Evaluator):
                 self.augment(stmt, scope)
             elif isinstance(stmt, ast.If):
                 self.branch(stmt, scope)
-            elif isinstance(stmt, Loop):
+            elif isinstance(stmt, (ast.While, ast.For)):
                 self.loop(stmt, scope)
             elif isinstance(stmt, ast.Assert):
                 self.require(stmt, scope)
-            else:
-                assert isinstance(stmt, ast.FunctionDef)
+            elif isinstance(stmt, ast.FunctionDef):
                 self.defined.add(stmt.name)
+            else:
+                assert isinstance(stmt, ast.Pass)
 
     # -- assignments ------------------------------------------------------------------------------------------------
     def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
@@ -90,7 +196,7 @@ class Runner(Evaluator):
     def name(self, name: str, value: Any, scope: Scope) -> None:
         """Enter an assigned value into the table of named intermediates; constants, inputs and what exists only within a
         block have no place there."""
-        if scope.outer is not None or self.trace.region is not None or not name.isidentifier():
+        if scope.outer is not None or self.trace.region is not None or name.startswith(("__", HIDDEN)):
             return
         known = not isinstance(value, Array) or value.pending_constant() is not None
         if known or value.value in self.trace.params:
@@ -99,160 +205,66 @@ class Runner(Evaluator):
             self.named[name] = value
 
     # -- blocks -----------------------------------------------------------------------------------------------------
-    def within(self, body: Sequence[ast.stmt], scope: Scope) -> Callable[[State], State]:
-        """The statements as a block of the staging: from variables to variables."""
-
-        def block(state: State) -> State:
-            inner = Scope(state, scope.outer)
-            self.block(body, inner)
-            return inner.values
-
-        return block
-
-    def roots(self, scope: Scope) -> list[Any]:
-        """The values that a block can reach besides its own variables: those of the file and of callers."""
-        found = [value for caller in self.callers for value in caller.values.values()]
-        while scope.outer is not None:
-            scope = scope.outer
-            found += scope.values.values()
-        return found
-
-    def after(self, state: State, scope: Scope) -> None:
-        """Go on with the variables as a branch or a loop leaves them."""
-        changed = {name: value for name, value in state.items() if value is not scope.values.get(name)}
-        scope.values.update(changed)
-        for name, value in changed.items():
-            self.name(name, value, scope)
+    def staged(self, node: ast.AST, scope: Scope, construct: Callable[..., None], *parts: Any) -> None:
+        """Do a branch or a loop; the variables that it sets are named after it."""
+        before = dict(scope.values)
+        self.guarded(node, construct, *parts)
+        for name, value in scope.values.items():
+            if value is not before.get(name):
+                self.name(name, value, scope)
 
     def branch(self, stmt: ast.If, scope: Scope) -> None:
         condition = self.evaluate(stmt.test, scope)
-        known = self.known(stmt.test, condition)
-        if known is not None:
-            self.block(stmt.body if known else stmt.orelse, scope)
-            return
-        then, other = self.within(stmt.body, scope), self.within(stmt.orelse, scope)
-        self.trace.loc = self.source.loc(stmt)
-        roots = self.roots(scope)
-        self.after(stage_if(self.trace, condition, then, other, scope.values, optional=OPTIONAL, roots=roots), scope)
+        self.operands(stmt.test, (condition,))
+        arms = (lambda: self.block(stmt.body, scope), (lambda: self.block(stmt.orelse, scope)) if stmt.orelse else None)
+        self.staged(stmt, scope, self.control.branch, condition, *arms, self.text(stmt.test))
 
     def require(self, stmt: ast.Assert, scope: Scope) -> None:
         """``assert``: an error now, or when the function runs."""
         condition = self.evaluate(stmt.test, scope)
-        known = self.known(stmt.test, condition)
-        said = str(stmt.msg.value) if isinstance(stmt.msg, ast.Constant) else self.text(stmt.test)
-        if known is False:
-            raise self.source.error(stmt.test, f"assertion failed: {said}")
-        if known is None:
-            value = self.truth(stmt.test, condition)
-            self.trace.here().check(value, message=f"assertion failed at {self.trace.where()}: {said}")
+        said = str(stmt.msg.value) if isinstance(stmt.msg, ast.Constant) else None
+        try:
+            self.guarded(stmt, self.control.check, condition, lambda: said, self.text(stmt.test))
+        except AssertionError:
+            raise self.source.error(stmt.test, f"assertion failed: {said or self.text(stmt.test)}") from None
 
-    def text(self, node: ast.expr) -> str:
-        return ast.get_source_segment(self.source.text, node) or "the condition"
-
-    # -- loops ------------------------------------------------------------------------------------------------------
-    def loop(self, stmt: Loop, scope: Scope) -> None:
-        if isinstance(stmt.kept, ast.For):
-            self.counted(stmt, stmt.kept, scope)
+    def loop(self, stmt: ast.While | ast.For, scope: Scope) -> None:
+        stop: str = getattr(stmt, "stop", "")
+        if isinstance(stmt, ast.While):
+            test = stmt.test
+            self.staged(
+                stmt, scope, self.control.repeat,
+                lambda: self.condition(test, scope), lambda: self.block(stmt.body, scope), stop, self.text(test),
+            )  # fmt: skip
             return
-        test = stmt.kept.test
+        target = stmt.target
 
-        def condition(state: State) -> Any:
-            found = self.evaluate(test, Scope(state, scope.outer))
-            known = self.known(test, found)
-            if known and self.program.endless:
-                return Array(self.trace, self.trace.here().const(True, bool_))
-            return found if known is None else known
-
-        body = self.within(stmt.body, scope)
-        self.trace.loc = self.source.loc(stmt)
-        roots = self.roots(scope)
-        found = stage_while(self.trace, condition, body, scope.values, stop=stmt.stop, optional=OPTIONAL, roots=roots)
-        self.after(found, scope)
-
-    def counted(self, stmt: Loop, kept: ast.For, scope: Scope) -> None:
-        """A ``for`` over a range or an array."""
-        target = kept.target
-        assert isinstance(target, ast.Name)
-        if is_range(kept.iter) and isinstance(kept.iter, ast.Call):
-            items = self.items_of_range(kept.iter, scope)
-        else:
-            items = self.items_of_array(kept.iter, scope)
-        trips, item = items
-        if isinstance(trips, int) and trips <= UNROLL:
-            self.unrolled(stmt, target, range(trips), item, scope)
-            return
-
-        def body(state: State, trip: Array) -> State:
-            inner = Scope(state, scope.outer)
-            inner.values[target.id] = item(trip)
-            self.block(stmt.body, inner)
-            return inner.values
-
-        self.trace.loc = self.source.loc(stmt)
-        roots = self.roots(scope)
-        size = trips.size if isinstance(trips, Length) else trips
-        certain = isinstance(trips, int)
-        found = stage_for(self.trace, size, body, scope.values, stop=stmt.stop, certain=certain, optional=OPTIONAL, roots=roots)
-        self.after(found, scope)
-
-    def unrolled(self, stmt: Loop, target: ast.Name, trips: range, item: Callable[[Any], Any], scope: Scope) -> None:
-        """Trip after trip; where a trip may have ended the loop, the others are done if it has not."""
-        for trip in trips:
-            stopped = scope.values.get(stmt.stop, False)
-            known = self.known(stmt.kept, stopped)
-            if known:
-                return
-            if known is None:
-
-                def rest(state: State, trip: int = trip) -> State:
-                    inner = Scope({**state, stmt.stop: False}, scope.outer)
-                    self.unrolled(stmt, target, trips[trips.index(trip) :], item, inner)
-                    return inner.values
-
-                self.trace.loc = self.source.loc(stmt)
-                roots = self.roots(scope)
-                found = stage_if(self.trace, stopped, dict, rest, scope.values, optional=OPTIONAL, roots=roots)
-                self.after(found, scope)
-                return
-            self.assign(target, item(trip), scope)
+        def trip(item: Any) -> None:
+            self.assign(target, item, scope)
             self.block(stmt.body, scope)
 
-    def items_of_range(self, call: ast.Call, scope: Scope) -> tuple[Any, Callable[[Any], Any]]:
-        """How many trips, and the value of each: a number, a length or a traced integer."""
-        bounds = [self.evaluate(arg, scope) for arg in call.args]
-        for node, bound in zip(call.args, bounds, strict=True):
-            self.integer(node, bound)
-        bounds = [int(b) if isinstance(b, Array) and b.known is not None else b for b in bounds]
-        start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
-        if not isinstance(step, int):
-            raise self.source.error(call.args[2], "the step of a range is a number that is known before the function runs")
-        if step == 0:
-            raise self.source.error(call.args[2], "the step of a range cannot be zero")
-        if isinstance(start, int) and isinstance(stop, int):
-            numbers = range(start, stop, step)
-            return len(numbers), lambda trip: numbers[trip] if isinstance(trip, int) else start + trip * step
-        distance = _without(stop, start) if step > 0 else _without(start, stop)
-        trips = distance if abs(step) == 1 else (distance + (abs(step) - 1)) // abs(step)
-        return trips, lambda trip: self.guarded(call, _item, start, trip, step)
+        self.staged(stmt, scope, self.control.loop, self.items(stmt.iter, scope), trip, stop)
 
-    def integer(self, node: ast.expr, value: Any) -> None:
-        array = isinstance(value, Array) and value.ndim == 0 and value.dtype_ is i64
-        if not array and not isinstance(value, Length) and type(value) is not int:
-            raise self.source.error(node, "range takes integers", "declare an input as i64, or convert it: k.astype(int)")
+    def condition(self, test: ast.expr, scope: Scope) -> Any:
+        """Of a ``while``. Where endless loops are programs, True is a traced value like any other."""
+        found = self.evaluate(test, scope)
+        self.operands(test, (found,))
+        if self.program.endless and not is_traced(found) and found:
+            return Array(self.trace, self.trace.here().const(True, bool_))
+        return found
 
-    def items_of_array(self, node: ast.expr, scope: Scope) -> tuple[Any, Callable[[Any], Any]]:
+    def items(self, node: ast.expr, scope: Scope) -> Any:
+        """What a ``for`` goes over: a range, an array, a tuple or a list."""
+        if is_range(node) and isinstance(node, ast.Call):
+            bounds = [self.evaluate(arg, scope) for arg in node.args]
+            for arg, bound in zip(node.args, bounds, strict=True):
+                array = isinstance(bound, Array) and bound.ndim == 0 and bound.dtype_ is i64
+                if not array and not isinstance(bound, Length) and type(bound) is not int:
+                    raise self.source.error(
+                        arg, "range takes integers", "declare an input as i64, or convert it: k.astype(int)"
+                    )
+            return self.guarded(node, BUILTINS[id(range)], self.control.session, *bounds)
         value = self.evaluate(node, scope)
-        if isinstance(value, (tuple, list)):
-            return len(value), lambda trip: value[trip]
-        if not isinstance(value, Array) or not value.ndim:
+        if not isinstance(value, (tuple, list)) and not (isinstance(value, Array) and value.ndim):
             raise self.source.error(node, "a loop goes over a range or an array", "write for i in range(n)")
-        return value.shape[0], lambda trip: self.guarded(node, operator.getitem, value, trip)
-
-
-def _item(start: Any, trip: Any, step: int) -> Any:
-    scaled = trip if step == 1 else trip * step
-    return scaled if type(start) is int and start == 0 else start + scaled
-
-
-def _without(a: Any, b: Any) -> Any:
-    return a if type(b) is int and b == 0 else a - b
+        return value

@@ -65,10 +65,11 @@ def targets(body: Sequence[ast.stmt]) -> Iterator[ast.expr]:
 def structure(source: Source, body: Sequence[ast.stmt], what: str, helpers_too: bool) -> None:
     """Refuse what has no place in the file or helper ``what``, and a way through it that has no return."""
     _Structure(source, helpers_too).block(body, 0, False)
-    if not _ends(body):
+    returns = any(isinstance(stmt, ast.Return) for stmt in every(body))
+    if not returns or not _ends(body):
         last = source.text.count("\n", 0, len(source.text.rstrip())) + 1
         line = getattr(body[-1], "end_lineno", last) if body and not helpers_too else last
-        if any(isinstance(stmt, ast.Return) for stmt in every(body)):
+        if returns:
             raise source.at(line, 0, f"{what} can reach its end without a return", "end it with return and the output")
         raise source.at(line, 0, f"{what} has no return", "end it with return and the output: return sum(y)")
 

@@ -53,3 +53,4 @@ UNSUPPORTED: Mapping[str, tuple[str, str]] = {
 
 KEYWORDS = ("if", "let", "let*", "while", "while*", "for", "for*", "!", "cast", "array", "digits")
 OPERATIONS = (*ARITHMETIC, *COMPARISONS, *LOGIC, *FUNCTIONS, *CLASSES, *WRITTEN_OUT)
+HIDDEN = "."  # begins the names of values that nobody named

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from pullback.frontends.expression_source import clipped
-from pullback.frontends.fpcore_names import CLASSES, FUNCTIONS, INTEGER, PRECISIONS
+from pullback.frontends.fpcore_names import CLASSES, FUNCTIONS, HIDDEN, INTEGER, PRECISIONS
 from pullback.frontends.fpcore_reader import Form, rounded
 
 BOOLEAN, ARRAY = "boolean", "array"
-HIDDEN = "."  # begins the names of values that nobody named
 _WIDTH = tuple(PRECISIONS)
 _BINARY: Mapping[str, type[ast.operator]] = {"+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div}
 _COMPARE: Mapping[str, type[ast.cmpop]] = {

@@ -27,7 +27,7 @@ from pullback.frontends.staging_region import Region
 from pullback.frontends.staging_syntax import BLOCKS
 from pullback.frontends.trace import Trace
 from pullback.ir.core import Value
-from pullback.ir.types import bool_
+from pullback.ir.types import Type, bool_
 
 FEW_TRIPS = 16  # up to which a loop is written out
 MANY_TRIPS = 1000  # above which writing it out takes a warning
@@ -119,6 +119,14 @@ class ControlHooks:
     unbound = UNBOUND
 
     # -- variables --------------------------------------------------------------------------------------------------
+    def variables(self, *blocks: Any) -> Variables:
+        """The variables that blocks share; expression files have others."""
+        return Variables(*blocks)
+
+    def reachable(self, state: State) -> list[Any]:
+        """What the blocks can reach besides."""
+        return reachable(state)
+
     def use(self, value: Any) -> Any:
         return use(self.trace, value)
 
@@ -193,7 +201,7 @@ class ControlHooks:
                 other()
             return
         self._stageable(f"the condition {text!r}")
-        variables = Variables(then) if other is None else Variables(then, other)
+        variables = self.variables(then) if other is None else self.variables(then, other)
         self._arms(variables, test, then, other, f"the if {text!r}")
 
     def _arms(self, variables: Variables, test: Any, then: Block, other: Block | None, text: str) -> None:
@@ -201,7 +209,7 @@ class ControlHooks:
         skip = (lambda same: same) if other is None else variables.block(other)
         with variables.kept(state):
             after = stage_if(
-                self.trace, test, variables.block(then), skip, state, optional=(VALUE,), roots=reachable(state), text=text
+                self.trace, test, variables.block(then), skip, state, optional=(VALUE,), roots=self.reachable(state), text=text
             )
         variables.write(after)
 
@@ -221,7 +229,7 @@ class ControlHooks:
             lambda state: {name: then()},
             lambda state: {name: other()},
             {name: UNBOUND},
-            roots=reachable({}),
+            roots=self.reachable({}),
             text=text,
         )
         return use(self.trace, after[name])
@@ -249,7 +257,7 @@ class ControlHooks:
 
     def _cheap(self, condition: Callable[[], Any], text: str) -> Value | None:
         """A condition that is a few instructions that cannot fail, which may as well be evaluated always; None if it is not."""
-        stage = Stage(self.trace, {}, reachable({}), (), repr(text))
+        stage = Stage(self.trace, {}, self.reachable({}), (), repr(text))
         if stage.world.strange is not None:
             return None
         found: list[Any] = []
@@ -262,9 +270,9 @@ class ControlHooks:
         outcome = stage.run(region, dict, evaluate)
         self.trace.pending.remove(region)
         body = region.builder.body
-        second = found[0]._value if found and isinstance(found[0], Array) and found[0].ndim == 0 else None
+        second = found[0]._value if found and isinstance(found[0], Array) else None
         harmless = not outcome.dead and not outcome.nodes and all(not i.op.effect and not i.blocks for i in body)
-        if second is None or second.type.dtype is not bool_ or not harmless or len(body) > 12:
+        if second is None or second.type != Type(bool_) or not harmless or len(body) > 12:
             return None
         self.trace.builder.body += body
         return second
@@ -320,7 +328,7 @@ class ControlHooks:
     # -- loops ------------------------------------------------------------------------------------------------------
     def repeat(self, test: Callable[[], Any], body: Block, stop: str, text: str) -> None:
         """``while``: trips are made one by one until the condition is traced; the rest is staged."""
-        variables = Variables(test, body)
+        variables = self.variables(test, body)
         trips = 0
         while variables.get(stop) is not True:
             traced = is_traced(variables.get(stop)) or is_traced(go := test())
@@ -346,14 +354,14 @@ class ControlHooks:
         with variables.kept(state):
             after = stage_while(
                 self.trace, condition, variables.block(body), state,
-                stop=stop, optional=(VALUE,), roots=reachable(state), text=f"the loop 'while {text}'",
+                stop=stop, optional=(VALUE,), roots=self.reachable(state), text=f"the loop 'while {text}'",
             )  # fmt: skip
         variables.write(after)
 
     def _foreseen(self, variables: Variables, test: Callable[[], Any], body: Block, stop: str) -> bool:
         """Whether the condition is known now but will be traced after a trip; a trip is traced to see, and undone."""
         state = variables.read()
-        stage = Stage(self.trace, state, reachable(state), (), "the loop")
+        stage = Stage(self.trace, state, self.reachable(state), (), "the loop")
         if stage.world.strange is not None:
             return False
         found: list[bool] = []
@@ -393,7 +401,7 @@ class ControlHooks:
     def loop(self, items: Iterable[Any], body: Block, stop: str) -> None:
         """``for``: over few items one by one, else staged; written out if that is impossible and the number of trips fixed."""
         source = long(self.trace, items, FEW_TRIPS)
-        variables = Variables(body)
+        variables = self.variables(body)
         if source is None or (isinstance(source.trips, int) and self.session.tries):
             return self._written_out(variables, items, body, stop)
         self._stageable("a loop whose number of trips is not fixed")
@@ -437,7 +445,7 @@ class ControlHooks:
         with variables.kept(state):
             after = stage_for(
                 self.trace, trips, trip, state, stop=stop, certain=lambda: first == 0 and self._certain(source),
-                optional=(VALUE,), roots=reachable(state), text="the loop",
+                optional=(VALUE,), roots=self.reachable(state), text="the loop",
             )  # fmt: skip
         variables.write(after)
 
