@@ -110,8 +110,13 @@ class Func:
 
 
 def walk(block: Block) -> Iterator[Instr]:
-    """Every instruction, those of nested blocks after the instruction that carries them. Not recursive."""
-    pending = [iter(block.body)]
+    """Every instruction, those of nested blocks after the instruction that carries them."""
+    return inside(block.body)
+
+
+def inside(body: Iterable[Instr]) -> Iterator[Instr]:
+    """These instructions and all in their blocks, each before those that it carries. Not recursive."""
+    pending = [iter(body)]
     while pending:
         for instr in pending[-1]:
             yield instr

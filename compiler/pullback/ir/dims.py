@@ -228,6 +228,29 @@ def replace(size: Size, values: Mapping[str, Size]) -> Size:
     return size.replace(values) if isinstance(size, Dim) else size
 
 
+def upper_bound(size: Size, bounds: Mapping[str, Size]) -> Size:
+    """A size that ``size`` does not exceed, without the symbols in ``bounds``, which gives for each the most that it can be:
+    a symbol counts with that where it adds, with 0 where it takes away. The bounds may themselves have such symbols."""
+    if not isinstance(size, Dim) or size.symbols().isdisjoint(bounds):
+        return size
+    total: Size = 0
+    for monomial, coefficient in size.terms:
+        factors = [Dim(((((atom,)), 1),)) for atom in monomial]
+        moving = any(not factor.symbols().isdisjoint(bounds) for factor in factors)
+        if coefficient < 0 and moving:
+            continue
+        term: Size = coefficient
+        for atom, factor in zip(monomial, factors, strict=True):
+            if isinstance(atom, str):
+                term = term * bounds.get(atom, factor)
+            else:
+                most, least = upper_bound(atom.numerator, bounds), atom.denominator
+                known = not isinstance(least, Dim) or least.symbols().isdisjoint(bounds)
+                term = term * (floordiv(most, least) if known else most)
+        total = total + term
+    return upper_bound(total, bounds)
+
+
 def evaluate(size: Size, values: Mapping[str, int]) -> int:
     """The number, where every symbol has one. KeyError names the symbol that has none."""
     result = replace(size, values)

@@ -44,19 +44,20 @@ class Tape:
 
 def run(
     func: Func, args: Sequence[Any], sizes: Mapping[str, int] | None = None, watch: Watch | None = None
-) -> tuple[Array, ...]:
-    """The results of ``func`` for ``args``.
+) -> tuple[Any, ...]:
+    """The results of ``func`` for ``args``: arrays, and tapes.
 
     ``sizes`` gives symbols that the arguments' shapes do not define. ``watch`` is called after every instruction with its
     results, in loops each time. What a program itself refuses comes as NumPy would raise it (IndexError, ValueError), a failed
     ``check`` as PullbackError.
     """
-    arrays = [_argument(param, arg) for param, arg in zip(func.params, _counted(func, args), strict=True)]
-    machine = Machine(bind(func, [np.shape(a) for a in arrays], sizes or {}), watch)
-    machine.values.update(zip(func.params, arrays, strict=True))
+    given = [_argument(param, arg) for param, arg in zip(func.params, _counted(func, args), strict=True)]
+    arrays = [(param, arg) for param, arg in zip(func.params, given, strict=True) if not isinstance(arg, Tape)]
+    machine = Machine(bind([param for param, _ in arrays], [np.shape(arg) for _, arg in arrays], sizes or {}), watch)
+    machine.values.update(zip(func.params, given, strict=True))
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        return tuple(np.array(result) for result in machine.block(func.block))
+        return tuple(r if isinstance(r, Tape) else np.array(r) for r in machine.block(func.block))
 
 
 def trace_values(func: Func, args: Sequence[Any], sizes: Mapping[str, int] | None = None) -> dict[Value, Any]:
@@ -73,7 +74,11 @@ def _counted(func: Func, args: Sequence[Any]) -> Sequence[Any]:
     return args
 
 
-def _argument(param: Value, arg: Any) -> Array:
+def _argument(param: Value, arg: Any) -> Any:
+    if isinstance(param.type, StackType):
+        if not isinstance(arg, Tape):
+            raise DTypeError(f"%{param.name} is {param.type}, got {type(arg).__name__}")
+        return arg
     array = np.asarray(arg)
     dtype = param.type.dtype.numpy
     if not np.can_cast(array.dtype, dtype, "safe"):
@@ -81,17 +86,17 @@ def _argument(param: Value, arg: Any) -> Array:
     return array.astype(dtype)
 
 
-def bind(func: Func, shapes: Sequence[tuple[int, ...]], sizes: Mapping[str, int]) -> dict[str, int]:
+def bind(params: Sequence[Value], shapes: Sequence[tuple[int, ...]], sizes: Mapping[str, int]) -> dict[str, int]:
     """What the symbols of the parameters' types are for these shapes; ShapeError if an axis does not agree."""
     bound = dict(sizes)
-    for param, shape in zip(func.params, shapes, strict=True):
+    for param, shape in zip(params, shapes, strict=True):
         if len(shape) != param.type.rank:
             raise ShapeError(f"%{param.name} is {param.type}, got shape {shape}")
         for axis, length in zip(param.type.shape, shape, strict=True):
             symbol = axis.bare_symbol() if isinstance(axis, Dim) else None
             if symbol is not None:
                 bound.setdefault(symbol, length)
-    for param, shape in zip(func.params, shapes, strict=True):
+    for param, shape in zip(params, shapes, strict=True):
         for axis, length in zip(param.type.shape, shape, strict=True):
             if number(axis, bound) != length:
                 known = ", ".join(f"{name} = {value}" for name, value in sorted(bound.items()))

@@ -17,9 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pullback.errors import UnsupportedError
-from pullback.ir.core import Block, Builder, Func, Instr, Value, symbol_of, walk
+from pullback.ir.core import Block, Builder, Func, Instr, Value, inside, symbol_of, walk
 from pullback.ir.dims import Size
-from pullback.ir.dims import replace as replace_size
 from pullback.ir.ops import OPS
 from pullback.ir.types import StackType, Type, i64
 from pullback.passes.activity import Activity, carried
@@ -28,7 +27,7 @@ from pullback.passes.chain import Derivative, may_be_infinite
 from pullback.passes.dce import live_body
 from pullback.passes.inline import copy_body
 from pullback.passes.rewrite import Definitions
-from pullback.passes.tape import choose
+from pullback.passes.tape import bound_of, choose, packed, unpacked
 
 Trips = tuple[Value, ...] | None  # bounds of the loops around a push, from the inside; None if it may happen less often
 
@@ -43,7 +42,7 @@ class Facts:
 
     def wild(self, instr: Instr) -> bool:
         """Whether a cotangent that went through the blocks may be infinite."""
-        return any(may_be_infinite(inner, self.defs) for block in instr.blocks for inner in walk(block))
+        return any(may_be_infinite(inner, self.defs) for inner in inside((instr,)))
 
 
 @dataclass(slots=True)
@@ -142,7 +141,7 @@ class Whole(Region):
     def __init__(self, func: Func, activity: Activity):
         defs = Definitions()
         defs.add(walk(func.block))
-        bounds = {s: _bound(i) for i in walk(func.block) if (s := symbol_of(i)) is not None}
+        bounds = {s: bound_of(i) for i in walk(func.block) if (s := symbol_of(i)) is not None}
         super().__init__(Facts(activity, defs, bounds), Builder(), func.params, func.body[:-1])
         suffixes = (name.rpartition("_")[2] for name in bounds)
         self.builder._copies = max((int(s) for s in suffixes if s.isdigit()), default=0)
@@ -225,6 +224,8 @@ class Closed:
 
     def __init__(self, region: Body | Branch, body: Sequence[Instr], roots: Sequence[Value], trip: Value | None = None):
         adjoint = live_body(region.builder.body, roots)
+        read = {arg for instr in inside(adjoint) for arg in instr.args}
+        adjoint = live_body(region.builder.body, (*roots, *(t.rest for t in region.threads if t.top in read)))
         self.forward = region.forward(body)
         index = region.params[0] if trip is not None else None
         kept = choose(self.forward, region.params, adjoint, roots, () if index is None else (index,))
@@ -258,13 +259,8 @@ class Closed:
 
         A value whose shape is not known outside is kept within its bounds; the instruction that takes it out again is returned.
         """
-        facts = region.facts
-        shape = tuple(replace_size(size, facts.bounds) for size in value.type.shape)
         b = Builder(loc=self.reverse.loc)
-        pushed = value
-        if shape != value.type.shape:
-            zeros = (0,) * len(shape)
-            pushed = b.slice_set(b.zeros(value.type.with_shape(shape)), value, starts=zeros, steps=(1,) * len(shape))
+        pushed = packed(b, value, region.facts.bounds)
         kind = StackType(pushed.type)
         end, rest = Value("tape", kind), Value("tape", kind)
         thread = region.thread(pushed.type, end, rest, ())
@@ -274,8 +270,7 @@ class Closed:
         if pushed is value:
             self._new[value] = popped
             return None
-        attrs = {"starts": (0,) * len(shape), "sizes": value.type.shape, "steps": (1,) * len(shape)}
-        return Instr(OPS["slice"], (value,), (popped,), attrs, (), self.reverse.loc)
+        return unpacked(value, popped, self.reverse.loc)
 
 
 def _adjoint_of(value: Value) -> Value:
@@ -329,7 +324,7 @@ def _keep_in_if(outer: Region, instr: Instr, branches: Sequence[Branch], parts: 
 def reverse_loop(outer: Region, instr: Instr) -> None:
     facts, block = outer.facts, instr.blocks[-1]
     moving = facts.activity.active & facts.activity.useful
-    live = [c for c in carried(instr) if c[1][-1] in moving]
+    live = [c for c in carried(instr) if c[1][-1] in moving or c[-1] in moving]
     if not live:
         return
     given = [outer.current(out) for *_, out in live]
@@ -393,9 +388,3 @@ def _keep_in_loop(outer: Region, instr: Instr, body: Body, part: Closed, around:
             instr.op, (*instr.outs, *outs), (*instr.args, *args), instr.attrs, tuple(blocks), instr.loc
         )
     return count
-
-
-def _bound(instr: Instr) -> Size:
-    """An upper bound of the symbol that ``instr`` defines."""
-    bound: Size = instr.attrs["bound"] if instr.op.name == "length" else instr.args[0].type.shape[0]
-    return bound

@@ -6,12 +6,15 @@ are made again in the reverse pass instead of being stored.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pullback.ir.core import Block, Builder, Func, Instr, Value, sizes_in
+from pullback.ir.core import UNKNOWN, Builder, Func, Instr, Value, inside, sizes_in, symbol_of
 from pullback.ir.dims import Dim, symbols
 from pullback.ir.ops.base import Pull
+from pullback.ir.types import Type
 from pullback.passes.dce import dce
+from pullback.passes.tape import bound_of, packed, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +44,55 @@ def split(func: Func, params: int, results: int) -> Split:
     own = set(func.params[:params])
     kept = [p for p in func.params[:params] if p in residuals]
     stored = [v for v in residuals if v not in own]
-    # a symbol that no residual or seed has as an axis of its own comes with a parameter that does
-    bound = _bare((*kept, *stored, *seeds))
-    own_counts = {instr.attrs["symbol"] for instr in reverse_body if instr.op.name == "nonzero"}
-    mentioned = symbols(size for instr in (*again, *reverse_body) for size in sizes_in(instr))
-    for symbol in sorted(mentioned - own_counts):
-        if symbol not in bound:
-            source = next(v for v in (*func.params[:params], *made_by) if symbol in _bare((v,)))
-            (kept if source in own else stored).append(source)
-            bound |= _bare((source,))
+    defined = _define_symbols(func.params[:params], made_by, kept, stored, seeds, [*again, *reverse_body])
+    bounds = {symbol: bound_of(instr) for instr in defined if (symbol := symbol_of(instr)) is not None}
+    packing = Builder()
+    rooms = [packed(packing, value, bounds) for value in stored]
+    unpacking = [unpacked(v, room, UNKNOWN) for v, room in zip(stored, rooms, strict=True) if v is not room]
+    again = [*defined, *unpacking, *again]
     forward_body = [i for i in func.body[:-1] if not any(out in tainted for out in i.outs) and i not in set(reverse_body)]
-    forward = _function(f"{func.name}_forward", func.params[:params], forward_body, (*func.results[:results], *stored))
-    reverse = _function(f"{func.name}_reverse", (*kept, *stored, *seeds), [*again, *reverse_body], cotangents)
+    forward = _function(
+        f"{func.name}_forward", func.params[:params], [*forward_body, *packing.body], (*func.results[:results], *rooms)
+    )
+    reverse = _function(f"{func.name}_reverse", (*kept, *rooms, *seeds), [*again, *reverse_body], cotangents)
     places = tuple(func.params.index(p) for p in kept)
     return Split(dce(forward), dce(reverse), places)
+
+
+def _define_symbols(
+    params: Sequence[Value],
+    made_by: Mapping[Value, Instr],
+    kept: list[Value],
+    stored: list[Value],
+    seeds: Sequence[Value],
+    body: Sequence[Instr],
+) -> list[Instr]:
+    """A symbol that no residual or seed has as an axis of its own comes with a value that does, which is added to ``kept`` or
+    ``stored``, or is computed again from the integer that it is: the instructions that do so are returned."""
+    bound = _bare((*kept, *stored, *seeds))
+    bound |= {symbol for instr in inside(body) if (symbol := symbol_of(instr)) is not None}
+    lengths = {symbol_of(i): i for i in made_by.values() if i.op.name == "length"}
+    sizes = [size for instr in inside(body) for size in sizes_in(instr)]
+    sizes += [size for v in (*kept, *stored) if isinstance(v.type, Type) for size in v.type.shape]
+    again: list[Instr] = []
+    pending = sorted(symbols(sizes), reverse=True)
+    while pending:
+        symbol = pending.pop()
+        if symbol in bound:
+            continue
+        instr = lengths.get(symbol)
+        if instr is None:
+            source = next(v for v in (*params, *made_by) if symbol in _bare((v,)))
+            pending.extend(symbols(source.type.shape))
+            bound |= _bare((source,))
+        else:
+            again.append(instr)
+            (source,) = instr.args
+            pending.extend(symbols(sizes_in(instr)))
+            bound |= {symbol}
+        if source not in kept and source not in stored:
+            (kept if source in params else stored).append(source)
+    return again[::-1]
 
 
 def _function(name: str, params: tuple[Value, ...], body: list[Instr], results: tuple[Value, ...]) -> Func:
@@ -65,17 +103,11 @@ def _function(name: str, params: tuple[Value, ...], body: list[Instr], results: 
 
 def _captured(instr: Instr) -> list[Value]:
     """Values that nested blocks read from outside."""
-    inside: set[Value] = set()
-    read: list[Value] = []
-    pending: list[Block] = list(instr.blocks)
-    while pending:
-        block = pending.pop()
-        inside.update(block.params)
-        for inner in block.body:
-            read.extend(inner.args)
-            inside.update(inner.outs)
-            pending.extend(inner.blocks)
-    return [v for v in read if v not in inside]
+    if not instr.blocks:
+        return []
+    known = {p for i in inside((instr,)) for block in i.blocks for p in block.params}
+    known.update(out for i in inside((instr,)) for out in i.outs)
+    return [v for i in inside((instr,)) for v in i.args if v not in known]
 
 
 def _residuals(
@@ -111,5 +143,5 @@ def _is_view(instr: Instr) -> bool:
 
 
 def _bare(values: tuple[Value, ...]) -> set[str]:
-    axes = (axis.bare_symbol() for v in values for axis in v.type.shape if isinstance(axis, Dim))
+    axes = (axis.bare_symbol() for v in values if isinstance(v.type, Type) for axis in v.type.shape if isinstance(axis, Dim))
     return {symbol for symbol in axes if symbol is not None}

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from pullback.ir.core import Instr, Value, sizes_in, symbol_of
-from pullback.ir.dims import symbols
+from pullback.ir.core import Builder, Instr, Loc, Value, sizes_in, symbol_of
+from pullback.ir.dims import Size, symbols, upper_bound
+from pullback.ir.ops import OPS
 from pullback.ir.ops.base import Elementwise, Fold, General, Routine, Update, Weighted
 from pullback.ir.types import StackType, Type
 
@@ -172,6 +173,30 @@ class _Chooser:
             direct = {v for v in self.needed if self.below.get(v, (v,))}
             return min(set(sources), direct, key=lambda values: sum(map(self.weight, values)))
         return minimum_cut(self.below, sources, list(self.needed), {v: self.weight(v) for v in nodes})
+
+
+# -- shapes that are not known outside ----------------------------------------------------------------------------------
+def bound_of(instr: Instr) -> Size:
+    """The most that the symbol which ``instr`` defines can be."""
+    bound: Size = instr.attrs["bound"] if instr.op.name == "length" else instr.args[0].type.shape[0]
+    return bound
+
+
+def packed(b: Builder, value: Value, bounds: Mapping[str, Size]) -> Value:
+    """``value`` at the beginning of an array as large as it can get, if its shape has symbols in ``bounds``."""
+    if isinstance(value.type, StackType) or symbols(value.type.shape).isdisjoint(bounds):
+        return value
+    shape = tuple(upper_bound(size, bounds) for size in value.type.shape)
+    room = b.zeros(value.type.with_shape(shape))
+    found: Value = b.slice_set(room, value, starts=(0,) * len(shape), steps=(1,) * len(shape))
+    return found
+
+
+def unpacked(value: Value, room: Value, loc: Loc) -> Instr:
+    """The instruction that takes ``value`` out again."""
+    rank = value.type.rank
+    attrs = {"starts": (0,) * rank, "sizes": value.type.shape, "steps": (1,) * rank}
+    return Instr(OPS["slice"], (value,), (room,), attrs, (), loc)
 
 
 def _known_size(kind: Type) -> int:
