@@ -17,7 +17,7 @@ from pullback.ir.ops import OPS
 from pullback.ir.types import Type, bool_, f64, i64
 
 DEPTH = 4  # of nested blocks
-WORK = 2500  # instructions that one call does at most
+WORK = 1500  # instructions that one call does at most
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Maker:
             self.work += scope.times * (len(scope.b.body) - start)
 
     def steps(self) -> int:
-        return int(self.rng.integers(1, 5))
+        return int(self.rng.integers(1, 4))
 
     def branch(self, scope: Scope) -> None:
         condition = self.condition(scope)

@@ -2,13 +2,16 @@
 
 Each *cut* makes one smaller function: other results, an instruction replaced by an older value or a constant, a block put in
 place of the ``if`` or loop around it, a carried value left out, a shorter loop. A cut is kept if the program still runs and the
-failure is still there; then all cuts are tried again.
+failure is still there, until none helps any more.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -22,23 +25,33 @@ from pullback.passes.rewrite import rewrite, with_results
 
 Arrays = list[np.ndarray]
 Fails = Callable[[Func, Arrays], bool]
-SECONDS = 15.0  # after which the smallest so far has to do
+Cut = Callable[[], Any]  # of Func, or of the arguments
+Replacement = Callable[[Builder, Instr], Sequence[Value]]
+SECONDS = 20.0  # after which the smallest so far has to do
 
 
 def shrink(func: Func, args: Arrays, fails: Fails) -> tuple[Func, Arrays]:
-    """A smaller program for which ``fails`` still holds."""
+    """A smaller program for which ``fails`` still holds. After a cut that worked the next are tried, not the first again."""
     end = time.monotonic() + SECONDS
-    best, best_args = func, args
-    progress = True
-    while progress:
-        progress = False
-        for candidate, smaller_args in _candidates(best, best_args):
-            if time.monotonic() > end:
-                return best, best_args
-            if _sound(candidate, smaller_args) and fails(candidate, smaller_args):
-                best, best_args, progress = candidate, smaller_args, True
-                break
-    return best, best_args
+    cuts, at, vain = _cuts(func, args), 0, 0
+    while vain < len(cuts) and time.monotonic() < end:
+        smaller = _cut(func, args, cuts[at % len(cuts)])
+        if smaller is not None and fails(*smaller):
+            func, args = smaller
+            cuts, vain = _cuts(func, args), 0
+        else:
+            at, vain = at + 1, vain + 1
+    return func, args
+
+
+def _cut(func: Func, args: Arrays, cut: Cut) -> tuple[Func, Arrays] | None:
+    """The program after a cut, if it is smaller or simpler and still one that runs."""
+    made = cut()
+    if isinstance(made, list):
+        return (func, made) if _sound(func, made) else None
+    made = dce(made)
+    simpler = _size(made) < _size(func) or _trips(made) < _trips(func) or len(made.results) < len(func.results)
+    return (made, args) if simpler and _sound(made, args) else None
 
 
 def _size(func: Func) -> int:
@@ -46,23 +59,18 @@ def _size(func: Func) -> int:
 
 
 def _sound(func: Func, args: Arrays) -> bool:
+    """Whether it is a program that accepts these arguments, and ends, with numbers."""
+    done = count()
+
+    def watch(instr: Instr, results: tuple[Any, ...]) -> None:
+        if next(done) > 20_000:
+            raise PullbackError("endless")
+
     try:
         verify(func)
-        run(func, args)
-    except (PullbackError, ValueError, IndexError, RecursionError):  # no program, or one that refuses these arguments
+        return all(np.all(np.isfinite(r)) for r in run(func, args, watch=watch))
+    except (PullbackError, ValueError, IndexError, RecursionError):
         return False
-    return True
-
-
-def _candidates(func: Func, args: Arrays) -> Iterator[tuple[Func, Arrays]]:
-    size = _size(func)
-    if _size(dce(func)) < size:
-        yield dce(func), args
-    for candidate in _cuts(func):
-        smaller = dce(candidate)
-        if _size(smaller) < size or _trips(smaller) < _trips(func):
-            yield smaller, args
-    yield from ((func, shorter) for shorter in _shorter(func, args))
 
 
 def _trips(func: Func) -> int:
@@ -71,35 +79,38 @@ def _trips(func: Func) -> int:
     return sum(abs(int(v)) for v in values)
 
 
-def _cuts(func: Func) -> Iterator[Func]:
-    results = func.results
-    for k in range(len(results)) if len(results) > 1 else ():
-        yield with_results(func, results[:k] + results[k + 1 :])
-    for instr in func.body[:-1]:
-        for out in instr.outs:
-            if isinstance(out.type, Type) and out.type.is_float and out not in results:
-                yield with_results(func, [out])
-    for instr in list(walk(func.block)):
-        if instr.op.name in ("return", "yield"):
-            continue
-        if instr.op.name == "if":
-            yield from (_replaced(func, instr, lambda b, i, k=k: _arm(b, i.blocks[k])) for k in range(2))
-        elif instr.blocks:
-            yield _replaced(func, instr, lambda b, i: i.args[len(i.args) - len(i.outs) :])
-            yield _replaced(func, instr, _once)
-            yield from (_replaced(func, instr, lambda b, i, k=k: _without(b, i, k)) for k in range(len(instr.outs)))
-        elif instr.op.name == "const" and instr.out.type == Type(i64) and int(instr.attrs["value"]) > 0:
-            yield _replaced(func, instr, lambda b, i: (b.const(int(i.attrs["value"]) - 1, i64),))
-        elif instr.op.effect and not instr.outs:
-            yield _replaced(func, instr, lambda b, i: ())
-        elif len(instr.outs) == 1 and instr.args:
-            for arg in instr.args:
-                if arg.type == instr.out.type:
-                    yield _replaced(func, instr, lambda b, i, arg=arg: (arg,))
-            yield _replaced(func, instr, lambda b, i: (b.full(0.5 if i.out.type.is_float else 0, i.out.type),))
+def _cuts(func: Func, args: Arrays) -> list[Cut]:
+    """Large cuts first."""
+    results, body = func.results, func.body[:-1]
+    found: list[Cut] = [lambda: func]  # without dead code
+    found += [partial(with_results, func, results[:k] + results[k + 1 :]) for k in range(len(results)) if len(results) > 1]
+    outs = [v for instr in body for v in instr.outs if isinstance(v.type, Type) and v.type.is_float]
+    found += [partial(with_results, func, [v]) for v in outs if v not in results]
+    blocks, lines = [], []
+    for instr in walk(func.block):
+        (blocks if instr.blocks else lines).append(instr)
+    found += [partial(_replaced, func, instr, make) for instr in (*blocks, *lines) for make in _replacements(instr)]
+    return [*found, *(partial(lambda a: a, shorter) for shorter in _shorter(func, args))]
 
 
-Replacement = Callable[[Builder, Instr], Sequence[Value]]
+def _replacements(instr: Instr) -> Iterator[Replacement]:
+    """What an instruction may become."""
+    if instr.op.name == "if":
+        yield from (lambda b, i, k=k: _arm(b, i.blocks[k]) for k in range(2))
+    elif instr.blocks:
+        yield lambda b, i: i.args[len(i.args) - len(i.outs) :]
+        yield _once
+        yield from (lambda b, i, k=k: _without(b, i, k) for k in range(len(instr.outs)))
+    elif instr.op.name == "const":
+        if instr.out.type == Type(i64) and int(instr.attrs["value"]) > 0:
+            yield lambda b, i: (b.const(int(i.attrs["value"]) - 1, i64),)
+    elif instr.op.effect and not instr.outs:
+        if instr.op.name not in ("return", "yield"):
+            yield lambda b, i: ()
+    elif len(instr.outs) == 1 and instr.args:
+        yield from (lambda b, i, arg=arg: (arg,) for arg in instr.args if arg.type == instr.out.type)
+        if instr.out.type != Type(i64) or instr.op.name != "length":
+            yield lambda b, i: (b.full(0.5 if i.out.type.is_float else 0, i.out.type),)
 
 
 def _replaced(func: Func, target: Instr, make: Replacement) -> Func:
