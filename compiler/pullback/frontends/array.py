@@ -47,7 +47,8 @@ class Array:
 
     ``known`` is the number itself, for constants and for integers computed from them: an index or a condition made of it is
     no traced value. ``region`` is the block that it was made in, None for the function's own (see staging_region.py).
-    ``shared`` says why it must not be written to although it is the function's own: another name may or may not stand for it.
+    ``affine`` is what an integer is in terms of loops' indices, see staging_index.py. ``shared`` says why it must not be
+    written to although it is the function's own: another name may or may not stand for it.
     """
 
     __slots__ = (
@@ -55,6 +56,7 @@ class Array:
         "_known",
         "_value",
         "_version",
+        "affine",
         "alias",
         "context",
         "contiguous",
@@ -89,6 +91,7 @@ class Array:
         self.contiguous = contiguous
         self.mutable_scalar = False
         self.shared = ""
+        self.affine: Size | None = None
 
     @staticmethod
     def constant(trace: Trace, data: np.ndarray[Any, Any], weak: bool = False) -> Array:

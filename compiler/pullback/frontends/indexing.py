@@ -20,6 +20,8 @@ from pullback.frontends.library.elementwise import convert, truth
 from pullback.frontends.library.shape import broadcast_value
 from pullback.frontends.promote import broadcast_shape, spread, wrap
 from pullback.frontends.sizes import Length, to_size
+from pullback.frontends.staging_index import checked, place_of, slice_of
+from pullback.frontends.staging_spans import is_computed, surely
 from pullback.frontends.trace import Trace, current
 from pullback.ir.core import Builder, Value
 from pullback.ir.dims import Dim, Size, floordiv
@@ -208,6 +210,8 @@ class _Maker:
         self.places: list[str] = []  # of the index in order: "array", "slice", "new", "int"
         entries = self._expand(index)
         self.arrays = any(isinstance(e, Array) and e.ndim for e in entries)
+        scalars = any(isinstance(e, Array) and not e.ndim for e in entries)
+        self.gathers = self.arrays or (scalars and _leading(entries))  # else a traced integer is the start of a slice
         self.axis = 0
         indices: dict[int, Array] = {}
         for entry in entries:
@@ -319,8 +323,10 @@ class _Maker:
         if isinstance(entry, slice):
             start, size, step = self._slice(entry, length)
             self.places.append("slice")
-        elif isinstance(entry, (int, Length)) and not self.arrays:
-            start, size, step = self._integer(to_size(entry), axis, length), 1, 1
+        elif not self.gathers:
+            place = isinstance(entry, Array)
+            start = place_of(self.trace, entry, axis, length) if place else self._integer(to_size(entry), axis, length)
+            size, step = 1, 1
             plan.dropped.append(axis)
             self.places.append("int")
         else:
@@ -338,6 +344,10 @@ class _Maker:
             if not -length <= at < length:
                 raise IndexError(f"index {at} is out of bounds for axis {axis} with size {length}")
             return at % length
+        if is_computed(self.trace, length - at):
+            place = at + length if surely(self.trace, at, -1) else at
+            known = surely(self.trace, 0, place) and surely(self.trace, place + 1, length)
+            return place if known else place_of(self.trace, Array.of_size(self.trace, at), axis, length)
         negative = at < 0 if isinstance(at, int) else decide(at, "<", 0)
         place = at + length if negative else at
         if not (decide(0, "<=", place) and decide(place, "<", length)):
@@ -345,23 +355,30 @@ class _Maker:
             raise IndexError(f"index {at} is out of bounds for axis {axis} with size {number}")
         return place
 
-    def _bound(self, bound: Any) -> Size | None:
+    def _bound(self, bound: Any) -> Size | Array | None:
         if isinstance(bound, Array):
-            if bound.known is None:
-                raise self.trace.error(
-                    TraceError,
-                    "a slice bound is a traced value, so the length of the slice is known only when the function runs",
-                    "use static bounds or lengths such as x.shape[0], or a mask with np.where",
-                )
-            return int(bound)
+            if bound.known is not None:
+                return int(bound)
+            if bound.ndim or bound.dtype_.kind == "f":
+                raise TypeError("slice indices must be integers or None or have an __index__ method")
+            return bound
         return None if bound is None else to_size(bound)
 
     def _slice(self, entry: slice, length: Size) -> tuple[Size, Size, int]:
         """Start, size and step; clamping is decided for the lengths at hand."""
         start, stop, step = self._bound(entry.start), self._bound(entry.stop), self._bound(entry.step)
+        if isinstance(step, Array):
+            raise self.trace.error(TraceError, "the step of a slice is a traced value", "use a static step, or an index array")
         stride = 1 if step is None else self.trace.number(step)
         if stride == 0:
             raise ValueError("slice step cannot be zero")
+        if start is None and stop is None and stride == 1:
+            return 0, length, 1
+        bounds = [x for x in (start, stop, length) if x is not None]
+        if any(isinstance(x, Array) or is_computed(self.trace, x) for x in bounds):
+            return slice_of(self.trace, start, stop, stride, length)
+        assert not isinstance(start, Array)
+        assert not isinstance(stop, Array)
         if isinstance(length, int) and not isinstance(start, Dim) and not isinstance(stop, Dim):
             found = range(*slice(start, stop, stride).indices(length))
             return (found.start if len(found) else 0), len(found), stride if len(found) else 1
@@ -406,7 +423,7 @@ class _Maker:
                 bad = index.known[wrong].flat[0] if index.known.ndim else index.known
                 raise IndexError(f"index {int(bad)} is out of bounds for axis {axis} with size {length}")
             return b.const(np.where(index.known < 0, index.known + length, index.known), i64)
-        return b.check_index(convert(index, i64), size=length, axis=axis)
+        return checked(self.trace, index, axis, length)
 
     def _layout(self) -> None:
         """Where the axes of the index arrays go: where the arrays stand if they stand together, else to the front."""
@@ -425,6 +442,13 @@ class _Maker:
                 layout.append(rest)
                 rest += 1
         plan.layout = layout
+
+
+def _leading(entries: Sequence[Any]) -> bool:
+    """Whether integers come first, and whole axes after them."""
+    places = [e for e in entries if not (e is None or isinstance(e, str))]
+    first = itertools.dropwhile(lambda e: not isinstance(e, slice), places)
+    return all(isinstance(e, slice) and (e.start, e.stop, e.step) == (None, None, None) for e in first)
 
 
 class Within(Array):

@@ -59,25 +59,29 @@ def is_weak(x: Any) -> bool:
     return isinstance(x, (bool, int, float, Length)) and not isinstance(x, np.generic)
 
 
-def _result(left: Any, right: Any, result: Any) -> Any:
-    """Operators on Python numbers give Python numbers: the result stays weak."""
+def _result(name: str, left: Any, right: Any, result: Any) -> Any:
+    """Operators on Python numbers give Python numbers: the result stays weak. Sums of a loop's index are known as such."""
     if is_weak(left) and is_weak(right):
         for part in result if isinstance(result, tuple) else (result,):
             if _is_array(part):
                 part.weak = True
+        if _is_array(result) and result.known is None:
+            from pullback.frontends.staging_index import combined
+
+            return combined(name, left, right, result)
     return result
 
 
 def binary(name: str) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
-        return _result(self, other, call(name, self, other)) if _operand(other) else _no_operand(self, other, name)
+        return _result(name, self, other, call(name, self, other)) if _operand(other) else _no_operand(self, other, name)
 
     return operator
 
 
 def reflected(name: str) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
-        return _result(self, other, call(name, other, self)) if _operand(other) else _no_operand(self, other, name)
+        return _result(name, other, self, call(name, other, self)) if _operand(other) else _no_operand(self, other, name)
 
     return operator
 
@@ -90,7 +94,7 @@ def in_place(name: str) -> Callable[[Any, Any], Any]:
             return _no_operand(self, other, name)
         result = call(name, self, other)
         if self.ndim == 0 and not self.mutable_scalar:
-            return _result(self, other, result)
+            return _result(name, self, other, result)
         from pullback.frontends.indexing import store
 
         store(self, Ellipsis, result, in_place=True)
@@ -101,7 +105,7 @@ def in_place(name: str) -> Callable[[Any, Any], Any]:
 
 def unary(name: str) -> Callable[[Any], Any]:
     def operator(self: Any) -> Any:
-        return _result(self, self, call(name, self))
+        return _result(name, self, self, call(name, self))
 
     return operator
 

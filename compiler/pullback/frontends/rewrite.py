@@ -197,7 +197,8 @@ class _Rewriter(ControlRewriter):
 
     # -- hooks ------------------------------------------------------------------------------------------------------
     def hook(self, node: ast.AST, name: str, *args: ast.expr) -> ast.Call:
-        target = ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load())
+        target = self.placed(ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load()), node)
+        target.end_lineno, target.end_col_offset = target.lineno, target.col_offset  # a call counts as where this ends
         return self.placed(ast.Call(target, list(args), []), node)
 
     def placed(self, new: Any, old: ast.AST) -> Any:

@@ -32,8 +32,8 @@ from typing import Any
 
 from pullback.errors import TraceError
 from pullback.frontends.array import Array
-from pullback.frontends.promote import wrap
 from pullback.frontends.staging_core import Outcome, Slot, Stage, State, Unreachable, boolean, numbers, use
+from pullback.frontends.staging_index import counted
 from pullback.frontends.staging_region import Region
 from pullback.frontends.staging_tree import (
     UNBOUND,
@@ -53,7 +53,7 @@ from pullback.frontends.staging_tree import (
 )
 from pullback.frontends.trace import Trace
 from pullback.ir.core import Block, Builder, Value
-from pullback.ir.dims import Dim, Size
+from pullback.ir.dims import Size
 from pullback.ir.ops import OPS
 from pullback.ir.types import Type, bool_, i64
 
@@ -134,8 +134,7 @@ def stage_for(
     text: str = "the loop",
 ) -> State:
     stage = Stage(trace, state, roots, optional, text)
-    bound = trace.here().dim(trips) if isinstance(trips, (int, Dim)) else wrap(trips).value
-    return Loop(stage, body, None, bound, stop, certain if callable(certain) else lambda: bool(certain)).staged()
+    return Loop(stage, body, None, trips, stop, certain if callable(certain) else lambda: bool(certain)).staged()
 
 
 @dataclass(slots=True)
@@ -162,7 +161,7 @@ class Loop:
         stage: Stage,
         body: Callable[[State, Any], State],
         test: Callable[[State], Any] | None,
-        trips: Value | None,
+        trips: Array | Size | None,
         stop: str,
         certain: Callable[[], bool],
     ):
@@ -171,6 +170,9 @@ class Loop:
         self.body = body
         self.test = test
         self.trips = trips
+        self.bound: Value | None = None
+        if trips is not None:
+            self.bound = trips.value if isinstance(trips, Array) else stage.trace.here().dim(trips)
         self.stop = stop
         self.certain = certain
         self.is_while = trips is None or stage.state.get(stop, False) is not False
@@ -195,8 +197,8 @@ class Loop:
         builder.loc = self.stage.loc
         start = [v for slot, merge in found.carried.items() for v in emit(self.trace, merge, self.before[slot])]
         if not self.is_while:
-            assert self.trips is not None
-            results = builder.emit(OPS["for"], (self.trips, *start), blocks=blocks)
+            assert self.bound is not None
+            results = builder.emit(OPS["for"], (self.bound, *start), blocks=blocks)
         else:
             count = () if self.trips is None else (builder.const(0, i64),)
             results = builder.emit(OPS["while"], (*count, *start), blocks=blocks)[len(count) :]
@@ -268,7 +270,11 @@ class Loop:
         return state, params, entry
 
     def _trip(self, now: Pass) -> Any:
-        return None if now.counter is None else Array(self.trace, now.counter, weak=True)
+        if now.counter is None or self.trips is None:
+            return None
+        trip = Array(self.trace, now.counter, weak=True)
+        counted(self.trace, trip, self.trips)
+        return trip
 
     def _condition(self, now: Pass, region: Region, state: State) -> State:
         """Trace the condition of a ``while``; the block yields it."""
@@ -278,7 +284,7 @@ class Loop:
         answer: Any
         if self.trips is not None:
             assert now.counter is not None
-            answer = b.lt(now.counter, self.trips)
+            answer = b.lt(now.counter, self.bound)
             answer = b.logical_and(answer, b.logical_not(stopped)) if isinstance(stopped, Value) else answer
         elif isinstance(stopped, Value):
             answer = self._unless(stopped, state)

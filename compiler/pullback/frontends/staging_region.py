@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Region:
     """``with region:`` traces into it; again, to add what the block yields. :meth:`undo` comes in between."""
 
-    __slots__ = ("_kept", "_masks", "builder", "closed", "counts", "doubted", "params", "parent", "trace", "what", "written")
+    __slots__ = ("_kept", "_memo", "builder", "closed", "counts", "doubted", "params", "parent", "trace", "what", "written")
 
     def __init__(self, trace: Trace, what: str):
         self.trace = trace
@@ -35,10 +35,10 @@ class Region:
         self.doubted: dict[int, tuple[Array, str]] = {}  # arrays from outside that became read-only, and why
         self.closed = False
         self._kept: dict[int, tuple[Array, Any]] = {}
-        self._masks: dict[Value, Value] = {}
+        self._memo: dict[Any, Any] = {}
 
     def __enter__(self) -> Region:
-        self._masks = dict(self.trace.masks)
+        self._memo = dict(self.trace.memo)
         self.trace.region, self.trace.builder = self, self.builder
         self.closed = False
         return self
@@ -47,7 +47,7 @@ class Region:
         self.trace.region = self.parent
         assert self.builder.parent is not None
         self.trace.builder = self.builder.parent
-        self.trace.masks = self._masks
+        self.trace.memo = self._memo
         self.closed = True
         if exception[0] is not None:
             self.undo()

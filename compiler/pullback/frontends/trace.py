@@ -27,6 +27,7 @@ import numpy as np
 import pullback_runtime
 from pullback.errors import DTypeError, PullbackError, ShapeError, TraceError, UnsupportedError
 from pullback.frontends.staging_region import Region
+from pullback.frontends.staging_spans import is_computed, never_negative, surely
 from pullback.frontends.traced import Guard, Hidden, SizeGuard, Traced
 from pullback.ir import dims
 from pullback.ir.core import UNKNOWN, Block, Builder, Func, Instr, Loc, Value, replace_sizes, sizes_in, walk
@@ -118,7 +119,8 @@ class Trace:
         self.guards: dict[Any, Guard] = {}
         self.names: list[tuple[str, Value]] = []
         self.equations: dict[str, Size] = {}
-        self.masks: dict[Value, Value] = {}
+        self.memo: dict[Any, Any] = {}  # what is not to be made twice in a block: a mask's places, a checked index
+        self.spans: dict[str, Size] = {}  # the largest value of each integer that is a size, see staging_index.py
         self.finished = False
         self.refusal: PullbackError | None = None  # the first thing that could not be traced
 
@@ -258,6 +260,8 @@ class Trace:
             return True
         if relation != "==" and never_negative(-1 * slack - 1):
             return False
+        if is_computed(self, difference):
+            return self._decide_computed(relation, difference, slack)
         key = (relation == "==", slack)  # two ways of asking one thing make one guard
         found = self.guards.get(key)
         if found is None:
@@ -265,6 +269,18 @@ class Trace:
             sizes = {name: self.hint(Dim.symbol(name)) for name in dims.symbols((left, right))}
             found = self.guards[key] = guard if guard.holds(sizes) else replace(guard, outcome=False)
         return found.outcome  # type: ignore[union-attr]  # such a key belongs to a guard over sizes
+
+    def _decide_computed(self, relation: str, difference: Size, slack: Size) -> bool:
+        """What holds for all values of an integer that the function computes; no guard can decide the rest."""
+        if relation != "==" and surely(self, 0, slack):
+            return True
+        if surely(self, slack, -1) or (relation == "==" and surely(self, 1, difference)):
+            return False
+        raise self.error(
+            TraceError,
+            "a decision depends on a length that is computed, or on the index of a loop",
+            "compare values instead of lengths, or use arrays whose lengths are fixed with np.where",
+        )
 
     def number(self, size: Size, limit: float = math.inf) -> int:
         """The length as a number, to which the trace is then bound; ``limit`` is for loops that are unrolled."""
@@ -381,7 +397,7 @@ class Trace:
 
     def nonzero(self, mask: Value) -> Value:
         """Where a mask holds, flattened; asking again about the same mask gives the same indices, so their length is one."""
-        found = self.masks.get(mask)
+        found: Value | None = self.memo.get(mask)
         if found is None:
             b = self.builder
             symbol = next(s for s in (f"k{j}" for j in itertools.count()) if s not in self.counts and s not in self.hints)
@@ -389,7 +405,7 @@ class Trace:
             if self.region is not None:
                 self.region.counts.add(symbol)
             flat = mask if mask.type.rank == 1 else b.reshape(mask, shape=(mask.type.size,))
-            found = self.masks[mask] = b.nonzero(flat, symbol=symbol)
+            found = self.memo[mask] = b.nonzero(flat, symbol=symbol)
         return found
 
     # -- the end ----------------------------------------------------------------------------------------------------
@@ -443,10 +459,3 @@ def _with_sizes(instr: Instr, sizes: Mapping[str, Size]) -> Instr:
         _replace_types(block.params, sizes)
     blocks = tuple(Block(b.params, tuple(_with_sizes(inner, sizes) for inner in b.body)) for b in instr.blocks)
     return Instr(instr.op, instr.outs, instr.args, attrs, blocks, instr.loc)
-
-
-def never_negative(size: Size) -> bool:
-    """Whether a size is at least 0 for all lengths: a sum of non-negative terms."""
-    if isinstance(size, int):
-        return size >= 0
-    return all(coefficient >= 0 for _, coefficient in size.terms)
