@@ -17,6 +17,7 @@ SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 FILES = sorted(EXAMPLES.glob("*.expr"))
 POINT = {
     "chain_rule": ["x=4", "y=-3", "z=5"],
+    "doubling": ["x=[120, -35, 60]"],
     "quasi_poisson": ["X=[[1, 0.5], [1, -2], [1, 0.25]]", "b=[0.3, -0.4]", "y=[2, 0, 5]", "phi=1.5"],
     "black_scholes": ["spot=105", "strike=100", "r=0.1", "q=0.1", "t=0.5", "vol=0.36"],
 }
@@ -40,6 +41,8 @@ def test_file(path: Path, command: str) -> None:
     given = [part for text in POINT[path.stem] for part in ("--at", text)]
     if path.stem == "black_scholes" and command in ("grad", "explain"):
         given += ["--seed", '{"call": 1, "put": -2}']
+    if path.stem == "doubling" and command in ("grad", "explain"):
+        given += ["--seed", "[0.1, 1.0, 0.0001]"]
     done = CliRunner().invoke(cli, [command, str(path), *given])
     assert done.exit_code == 0, done.output
     assert done.stdout.strip()

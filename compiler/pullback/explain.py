@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pullback.explain_blocks import Course, course, operands, passed_on, results
 from pullback.ir.algebra import Numbers
 from pullback.ir.core import Block, Builder, Func, Instr, Value
 from pullback.ir.interp import run, trace_values
@@ -38,6 +39,12 @@ _LINEAR_WORDS: Mapping[str, str] = {
     "convert": "the same number in another element type",
 }
 
+_BLOCK_WORDS: Mapping[str, str] = {
+    "if": "the arm that was taken passes the gradient on, the other gets nothing",
+    "for": "trip by trip, the last one first; what every trip reads gets the sum over the trips",
+    "while": "trip by trip, the last one first; what every trip reads gets the sum over the trips",
+}
+
 
 @dataclass(frozen=True)
 class Forward:
@@ -48,6 +55,7 @@ class Forward:
     text: str
     value: Any
     line: int
+    course: Course | None = None  # of a branch or a loop
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,7 @@ class Backward:
     parts: tuple[Any, ...]
     contributions: tuple[Contribution, ...]
     words: str = ""
+    course: Course | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,6 +104,7 @@ class Explanation:
         width = max((len(f"{s.name} = {s.text}") for s in self.forward), default=0)
         for s in self.forward:
             lines.append(f"  {s.step:>3}  {f'{s.name} = {s.text}':<{min(width, 48)}}  = {value_text(s.value)}")
+            lines += [f"         {line}" for line in (s.course.forward() if s.course else ())]
         if not self.forward:
             lines.append("  nothing is computed: the output is an input or a constant")
         lines += ["", "Backward: by the chain rule, each step passes (gradient of its result) x (local partial) on."]
@@ -103,6 +113,7 @@ class Explanation:
         for b in self.backward:
             lines.append(f"  {b.step:>3}  {b.name} = {b.text}")
             lines.append(f"       gradient of {b.name}: {_added(b.parts, b.adjoint)}")
+            lines += [f"         {line}" for line in (b.course.backward() if b.course else ())]
             lines += [f"         {_contribution(b, c)}" for c in b.contributions]
             if b.words:
                 lines.append(f"         ({b.words})")
@@ -125,7 +136,8 @@ class Explanation:
             "outputs": {k: plain(v) for k, v in self.outputs.items()},
             "seed": {k: plain(v) for k, v in self.seeds.items()},
             "forward": [
-                {"step": s.step, "name": s.name, "text": s.text, "value": plain(s.value), "line": s.line} for s in self.forward
+                {"step": s.step, "name": s.name, "text": s.text, "value": plain(s.value), "line": s.line, **_course_json(s)}
+                for s in self.forward
             ],
             "backward": [_backward_json(b) for b in self.backward],
             "gradients": {k: plain(v) for k, v in self.gradients.items()},
@@ -169,6 +181,21 @@ def _backward_json(b: Backward) -> dict[str, Any]:
         for c in b.contributions
     ]
     return {"step": b.step, "name": b.name, "text": b.text, "adjoint": plain(b.adjoint), "contributions": contributions}
+
+
+def _course_json(step: Forward) -> dict[str, Any]:
+    """How a branch or a loop went, with its trips."""
+    if step.course is None:
+        return {}
+    trips = [
+        {
+            "trip": t.number,
+            "values": {k: plain(v) for k, v in t.values.items()},
+            "gradients": {k: plain(v) for k, v in t.gradients.items()},
+        }
+        for t in step.course.trips
+    ]
+    return {"course": step.course.summary, "trips": trips}
 
 
 def plain(value: Any) -> Any:
@@ -233,7 +260,7 @@ class _Story:
         reached = set(self.seeded)
         for instr in reversed(self.func.body[:-1]):
             if any(out in reached for out in instr.outs):
-                reached.update(a for a in instr.args if a in forward)
+                reached.update(a for a in operands(instr) if a in forward)
         return forward & reached
 
     def _gradients(self) -> dict[Value, Any]:
@@ -247,12 +274,22 @@ class _Story:
         for value, seed in zip(self.seeded, self.seeds, strict=True):
             self.parts.setdefault(value, []).append(seed)
         steps = self.words.steps(self.func)
+        courses = {i: self._course(i) for i in steps if i.blocks}
         forward = tuple(
-            Forward(k, self.words.of(i.outs[0]).text, self.words.step(i), self.values[i.outs[0]], i.loc.line)
+            Forward(k, self.words.of(out).text, text, self.values[out], i.loc.line, course if out is shown[0] else None)
             for k, i in enumerate(steps, 1)
+            for text, course in [(self.words.step(i), courses.get(i))]
+            for shown in [results(self.func, i)]
+            for out in shown
         )
         numbers = {i: k for k, i in enumerate(steps, 1)}
-        backward = [self._backward(i, numbers[i]) for i in reversed(steps) if i.outs[0] in self.active]
+        backward = []
+        for i in reversed(steps):
+            reached = [out for out in i.outs if out in self.active]
+            if reached and i.blocks:
+                backward += self._backward_block(i, numbers[i], reached, courses[i])
+            elif reached:
+                backward.append(self._backward(i, numbers[i]))
         return Explanation(
             name,
             {p.name: self.values[p] for p in self.func.params},
@@ -265,6 +302,36 @@ class _Story:
             self.func,
             {v: (self.values[v], self.gradients.get(v)) for v in self.values},
         )
+
+    def _course(self, instr: Instr) -> Course:
+        incoming = {out: self.gradients[out] for out in instr.outs if out in self.active}
+        return course(instr, self.words, self.values, incoming, self._sizes())
+
+    def _backward_block(self, instr: Instr, step: int, reached: Sequence[Value], course: Course) -> list[Backward]:
+        """A branch or a loop: one entry for each of its results that has a gradient; the last passes all on."""
+        incoming = {out: self.gradients[out] for out in reached}
+        found = passed_on(instr, self.active, incoming, self.values, self._sizes())
+        contributions = []
+        for place, value in found.items():
+            operand = operands(instr)[place]
+            self.parts.setdefault(operand, []).append(value)
+            contributions.append(Contribution(self.words.of(operand).text, None, "", value))
+        told = []
+        for out in reached:
+            last = out is reached[-1]
+            told.append(
+                Backward(
+                    step,
+                    self.words.of(out).text,
+                    self.words.step(instr),
+                    incoming[out],
+                    tuple(self.parts.get(out, ())),
+                    tuple(contributions) if last else (),
+                    _BLOCK_WORDS[instr.op.name] if last else "",
+                    course if last else None,
+                )
+            )
+        return told
 
     def _backward(self, instr: Instr, step: int) -> Backward:
         out = instr.outs[0]
@@ -315,7 +382,7 @@ class _Story:
     def _sizes(self) -> dict[str, int]:
         from pullback.ir.interp import bind
 
-        return bind(self.func, [np.shape(v) for v in self.inputs], {})
+        return bind(self.func.params, [np.shape(v) for v in self.inputs], {})
 
 
 __all__ = ["Explanation", "explain"]

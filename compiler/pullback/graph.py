@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pullback.errors import PullbackError
+from pullback.explain_blocks import operands
+from pullback.explain_blocks import results as told
 from pullback.ir.core import Func, Value
 from pullback.layout import Layout, Size, arrange
 from pullback.wording import Vocabulary
@@ -55,8 +57,8 @@ def nodes(func: Func, notes: Mapping[Value, str] | None = None, outputs: Sequenc
     for param in func.params:
         add(param, param.name, (), "input")
     for instr in words.steps(func):
-        sources = tuple(keys[a] for a in instr.args if a in keys)
-        for out in instr.outs:
+        sources = tuple(dict.fromkeys(keys[a] for a in operands(instr) if a in keys))
+        for out in told(func, instr):
             name = words.of(out).text
             add(out, f"{name} = {words.step(instr)}", sources, "step")
     return found

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pullback.errors import UnsupportedError
-from pullback.exact import Exact, boxed, boxed_as, places, sizes_for
+from pullback.exact import Exact, boxed, boxed_as, is_known, places, sizes_for
 from pullback.ir.core import Func, Instr, Value
 from pullback.ir.ops.base import Attrs
 
@@ -87,6 +87,55 @@ class Symbolic(Exact):
         if all(m in truths or isinstance(m, (bool, int)) or getattr(m, "is_Integer", False) for m in made.ravel()):
             return boxed_as([bool(m) if dtype.kind == "b" else int(m) for m in made.ravel()], made.shape).astype(dtype)
         return made
+
+    def instr(self, instr: Instr) -> tuple[Any, ...]:
+        """Branches become Piecewise; a loop is written out, if what ends it does not depend on the inputs."""
+        name, args = instr.op.name, self.read(instr.args)
+        if name == "if" and not is_known(args[0]):
+            return self.piecewise(instr, args[0])
+        if name == "while":
+            condition, body = instr.blocks
+            while self.decided(instr, self.enter(condition, args)[0]):
+                args = self.enter(body, args)
+            return args
+        if name == "check" and not is_known(args[0]):
+            return ()  # what is written out holds where the check does
+        return super().instr(instr)
+
+    def decided(self, instr: Instr, condition: Any) -> bool:
+        if is_known(condition):
+            return bool(condition)
+        raise UnsupportedError(
+            f"{instr.loc}: a loop does not lift to SymPy where the number of its trips depends on the inputs; "
+            "the other stages and check work with loops"
+        )
+
+    def piecewise(self, instr: Instr, condition: Any) -> tuple[Any, ...]:
+        then, other = (self.block(block) for block in instr.blocks)
+        found = []
+        for yes, no, out in zip(then, other, instr.outs, strict=True):
+            if out.type.is_float:
+                choose = np.frompyfunc(lambda a, b: self.sp.Piecewise((a, condition[()]), (b, True)), 2, 1)
+                found.append(boxed(choose(self.lift(yes), self.lift(no)), np.shape(yes)))
+            elif is_known(yes) and is_known(no) and np.array_equal(yes, no):
+                found.append(yes)
+            elif out.type.dtype.kind == "b":
+                decide = np.frompyfunc(self._either(condition[()]), 2, 1)
+                found.append(self.settled(boxed(decide(yes, no), np.shape(yes)), out.type.dtype.numpy))
+            else:
+                raise UnsupportedError(
+                    f"{instr.loc}: a branch does not lift to SymPy where it decides about more than real numbers"
+                )
+        return tuple(found)
+
+    def _either(self, condition: Any) -> Callable[[Any, Any], Any]:
+        sp = self.sp
+
+        def choose(yes: Any, no: Any) -> Any:
+            a, b = (sp.sympify(bool(x)) if isinstance(x, (bool, np.bool_)) else x for x in (yes, no))
+            return sp.Or(sp.And(condition, a), sp.And(sp.Not(condition), b))
+
+        return choose
 
     def compute(self, instr: Instr, args: tuple[Any, ...]) -> tuple[Any, ...]:
         if instr.op.name in ("argsort", "argmax", "argmin", "nonzero") and np.asarray(args[0]).dtype == object:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.ir.core import Func, Instr, Value
+from pullback.ir.core import Block, Func, Instr, Value, walk
 from pullback.ir.ops.base import Elementwise
 
 SHOWN = 6  # elements of an array that are shown
@@ -206,6 +206,11 @@ class Vocabulary:
             self._inline(instr)
             for out in instr.outs:
                 if out not in self.names and out not in self.inline:
+                    called = _carried_name(instr, out)
+                    if called and called not in taken:
+                        self.names[out] = called
+                        taken.add(called)
+                        continue
                     counter += 1
                     while f"v{counter}" in taken:
                         counter += 1
@@ -229,11 +234,23 @@ class Vocabulary:
         return self.inline.get(value) or Text(self.names.get(value, "?"))
 
     def steps(self, func: Func) -> list[Instr]:
-        """The instructions that are worth telling: not those that are written inline."""
-        return [i for i in func.body[:-1] if i.outs and not all(o in self.inline for o in i.outs)]
+        """The instructions that are worth telling: not those that are written inline, nor those whose result nobody uses."""
+        used = {*func.results, *(value for _, value in func.names)}
+        found = []
+        for instr in reversed(func.body[:-1]):
+            if used.isdisjoint(instr.outs):
+                continue
+            for inner in walk(Block((), (instr,))):
+                used.update(inner.args)
+                used.update(v for block in inner.blocks for v in block.results)
+            if not all(o in self.inline for o in instr.outs):
+                found.append(instr)
+        return found[::-1]
 
     def step(self, instr: Instr) -> str:
         """The right-hand side of a step."""
+        if instr.blocks:
+            return BlockWords(self, instr).text()
         operands = [self.of(a) for a in instr.args]
         if instr.op.name == "slice":
             return operands[0].within(ATOM) + _slice_text(instr)
@@ -252,3 +269,78 @@ class Vocabulary:
             return [""] * len(instr.args)
         texts = ["" if p is None else text_of(p).text for p in found]
         return [t if len(t) <= LONGEST else "" for t in texts]
+
+
+# -- blocks -----------------------------------------------------------------------------------------------------------
+def _carried_name(instr: Instr, out: Value) -> str:
+    """What a result of a loop is called within it."""
+    if instr.op.name not in ("for", "while"):
+        return ""
+    params = instr.blocks[-1].params[instr.op.name == "for" :]
+    return _variable(params[instr.outs.index(out)].name)
+
+
+def _variable(name: str) -> str:
+    """The user's name; empty for one of ours."""
+    return name if name.isidentifier() and not name.startswith("__") else ""
+
+
+class BlockWords:
+    """A branch or a loop in words: the expressions of its blocks, written within each other."""
+
+    def __init__(self, words: Vocabulary, instr: Instr):
+        self.words = words
+        self.instr = instr
+        self.made = {out: inner for block in instr.blocks for inner in block.body[:-1] for out in inner.outs}
+        self.params = {p: self._called(p, k) for block in instr.blocks for k, p in enumerate(block.params)}
+
+    def _called(self, param: Value, place: int) -> str:
+        return _variable(param.name) or ("stopped" if param.type.dtype.kind == "b" else f"c{place}")
+
+    def parameter(self, value: Value) -> str:
+        return self.params[value]
+
+    def of(self, value: Value, depth: int = 0) -> Text:
+        """A value of the blocks, or from outside."""
+        if value in self.params:
+            return Text(self.params[value])
+        instr = self.made.get(value)
+        if instr is None:
+            return self.words.of(value)
+        if instr.blocks or depth > 8:
+            return Text("...")
+        if instr.op.name == "const":
+            array = np.asarray(instr.attrs["value"])
+            return text_of(array[()]) if array.ndim == 0 else Text(value_text(array))
+        operands = [self.of(a, depth + 1) for a in instr.args]
+        if instr.op.name in ("broadcast", "convert", "match"):
+            return operands[0]
+        if instr.op.name == "size":
+            return Text(str(instr.attrs["dim"]))
+        if instr.op.name == "slice":
+            return Text(operands[0].within(ATOM) + _slice_text(instr))
+        return formula(instr.op.name, operands, instr.attrs)
+
+    def condition(self) -> str:
+        """Of a branch or a ``while``."""
+        value = self.instr.args[0] if self.instr.op.name == "if" else self.instr.blocks[0].results[0]
+        return _short(self.of(value).text)
+
+    def text(self) -> str:
+        if self.instr.op.name == "if":
+            then, other = ([self.of(v).text for v in block.results] for block in self.instr.blocks)
+            if len(then) == 1 and max(len(then[0]), len(other[0])) <= LONGEST // 2:
+                return f"{then[0]} if {self.condition()} else {other[0]}"
+            return f"if {self.condition()}: ... else: ..."
+        body = self.instr.blocks[-1]
+        if self.instr.op.name == "for":
+            head, carried = f"for {self.params[body.params[0]]} in range({self.words.of(self.instr.args[0])})", body.params[1:]
+        else:
+            head, carried = f"while {self.condition()}", body.params
+        steps = [f"{self.params[p]} = {self.of(v).text}" for p, v in zip(carried, body.results, strict=True) if p is not v]
+        done = "; ".join(steps)
+        return f"{head}: {done if len(done) <= LONGEST else '...'}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else "..."
