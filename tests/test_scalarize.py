@@ -10,10 +10,9 @@ from pullback.ir.interp import run
 from pullback.ir.parse import parse_func
 from pullback.ir.types import StackType
 from pullback.ir.verify import verify
-from pullback.passes.cse import cse
-from pullback.passes.dce import dce
+from pullback.llvm import compile_kernel
+from pullback.passes.pipeline import differentiate, optimize, prepare
 from pullback.passes.scalarize import scalarize
-from pullback.passes.simplify import simplify
 from tests.array_programs import array_program
 from tests.control_programs import random_control_program
 
@@ -24,15 +23,11 @@ def bits(x: np.ndarray) -> tuple[str, bytes]:
     return str(x.dtype), np.where(np.isnan(x), np.nan, x).tobytes() if x.dtype.kind == "f" else x.tobytes()
 
 
-def optimized(func: Func) -> Func:
-    return dce(cse(simplify(func)))
-
-
 @pytest.mark.parametrize("block", range(10))
 def test_programs_that_only_move_elements_keep_their_bits(block: int) -> None:
     for seed in range(20 * block, 20 * block + 20):
         func, args = array_program(seed, exact=True)
-        scalar = scalarize(func if seed % 2 else optimized(func))
+        scalar = scalarize(func if seed % 2 else optimize(func))
         verify(scalar)
         assert list(map(bits, run(scalar, args))) == list(map(bits, run(func, args))), f"seed {seed}:\n{func}\n{scalar}"
 
@@ -41,14 +36,14 @@ def test_programs_that_only_move_elements_keep_their_bits(block: int) -> None:
 def test_programs_with_sums_keep_their_values(block: int) -> None:
     for seed in range(20 * block, 20 * block + 20):
         func, args = array_program(seed)
-        same(func if seed % 2 else optimized(func), args, f"seed {seed}")
+        same(func if seed % 2 else optimize(func), args, f"seed {seed}")
 
 
 @pytest.mark.parametrize("block", range(10))
 def test_programs_with_all_kinds_of_control_flow(block: int) -> None:
     for seed in range(20 * block, 20 * block + 20):
         func, args = random_control_program(seed)
-        same(func if seed % 2 else optimized(func), args, f"seed {seed}")
+        same(func if seed % 2 else optimize(func), args, f"seed {seed}")
 
 
 def same(func: Func, args: list[np.ndarray], what: str) -> None:
@@ -64,6 +59,21 @@ def same(func: Func, args: list[np.ndarray], what: str) -> None:
     for got, want in zip(run(scalar, args), expected, strict=True):
         assert got.dtype == want.dtype and np.shape(got) == np.shape(want), f"{what}:\n{func}\n{scalar}"
         assert np.allclose(got, want, rtol=1e-12, atol=1e-12, equal_nan=True), f"{what}:\n{func}\n{scalar}"
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_adjoints_with_tapes_compiled(block: int) -> None:
+    """The whole way: adjoint, scalarize, machine code, against the interpreted adjoint."""
+    for seed in range(1000 + 4 * block, 1004 + 4 * block):
+        func, args = array_program(seed)
+        func = optimize(func)
+        reverse = differentiate(func, [p for p in func.params if p.type.is_float])
+        rng = np.random.default_rng(seed)
+        seeded = [*args, *(rng.normal(size=np.shape(r)) for r in run(func, args))]
+        expected = run(reverse, seeded)
+        for got, want in zip(compile_kernel(prepare(reverse))(seeded), expected, strict=True):
+            scale = 1 + np.max(np.abs(want), initial=0, where=np.isfinite(want))
+            assert np.allclose(got, want, rtol=1e-9, atol=1e-9 * scale, equal_nan=True), f"seed {seed}:\n{func}"
 
 
 # -- the form -----------------------------------------------------------------------------------------------------------

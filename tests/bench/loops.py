@@ -84,12 +84,8 @@ def ours(
     import pullback as pb
 
     compiled = pb.compile(function, **options)
-    wrt = tuple(wrt)
-    return Calls(
-        lambda: compiled(*args),
-        lambda: compiled.value_and_grad(*args, wrt=wrt),
-        (lambda: compiled.value_and_grad(*small, wrt=wrt)) if small else None,
-    )
+    gradient = pb.value_and_grad(compiled, wrt=tuple(wrt))
+    return Calls(lambda: compiled(*args), lambda: gradient(*args), (lambda: gradient(*small)) if small else None)
 
 
 def plain(function: Callable[..., Any], args: Sequence[Any]) -> Calls:
