@@ -184,7 +184,7 @@ class Emitter:
     def _move(self, f: FunctionText, piece: Piece, pointers: Pointers) -> None:
         loop = piece.body[0]
         store = loop.body[-1]
-        size = f.size(loop.extent * store.buffer.type.dtype.bytes)
+        size = f.size_now(loop.extent * store.buffer.type.dtype.bytes)
         source = None if piece.kind == "clear" else pointers[store.value.data]
         move(f, self.math, pointers[store.buffer], source, size)
 

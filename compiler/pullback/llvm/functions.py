@@ -90,6 +90,16 @@ class FunctionText:
             found = self._sizes[size] = self._polynomial(size)
         return found
 
+    def size_now(self, size: Size) -> str:
+        """A size with symbols read here: one that this function defines is not known when it begins."""
+        if isinstance(size, int):
+            return str(size)
+        kept, entry = self._sizes, self.entry
+        self._sizes, self.entry = {}, self.lines
+        found = self._polynomial(size)
+        self._sizes, self.entry = kept, entry
+        return found
+
     def symbol(self, name: str) -> str:
         found = self._sizes.get(name)
         if found is None:

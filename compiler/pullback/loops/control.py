@@ -16,6 +16,7 @@ from pullback.ir.core import Block, Instr, Value
 from pullback.ir.types import StackType, bool_, i64
 from pullback.loops.blocks import is_array, param, slots
 from pullback.loops.nest import Accumulator, Buffer, Choice, Fail, For, If, Region, Reserve, Store, Tape, While
+from pullback.loops.ranges import bounds, nonnegative
 
 if TYPE_CHECKING:
     from pullback.loops.lower import Lowering
@@ -180,9 +181,11 @@ def _check(lowering: Lowering, instr: Instr) -> None:
 def _length(lowering: Lowering, instr: Instr) -> None:
     """Defines a size, which must be one: buffers have the length of its bound."""
     s, value, bound = lowering.scalars, lowering.known[instr.args[0]], lowering.scalars.size(instr.attrs["bound"])
-    low, high = s.raw("icmp sge", bool_, value, s.integer(0)), s.raw("icmp sle", bool_, value, bound)
-    number = lowering.message(instr, "IndexError", "a length of {0} is not within 0 and {1}")
-    lowering.body.append(Fail(s.raw("and", bool_, low, high), number, (value, bound)))
+    low, high = bounds(value)
+    if not (nonnegative(low) and high is not None and nonnegative(instr.attrs["bound"] - high)):
+        fits = s.raw("and", bool_, s.raw("icmp sge", bool_, value, s.integer(0)), s.raw("icmp sle", bool_, value, bound))
+        number = lowering.message(instr, "IndexError", "a length of {0} is not within 0 and {1}")
+        lowering.body.append(Fail(fits, number, (value, bound)))
     lowering.known[instr.out] = value
     lowering.define(instr.attrs["symbol"], value, instr.attrs["bound"])
 

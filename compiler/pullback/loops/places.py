@@ -71,6 +71,7 @@ class Places:
             if kind is None or kind == "pop":  # dead; an element of a tape
                 continue
             old = {out: target for target, out in updates(instr, kind) if out not in plan.fresh}
+            old.update((out, plan.taken[out]) for out in instr.outs if out in plan.taken)
             for out in instr.outs:
                 if out in plan.materialized:
                     self.buffers[out] = self.buffers[old[out]] if out in old else self._wanted.get(out) or self._new(out)
@@ -86,6 +87,8 @@ class Places:
         while value in made and value not in self._plan.fresh:
             instr = made[value]
             old = {out: target for target, out in updates(instr, self._plan.kinds[instr])}
+            if value in self._plan.taken:
+                old[value] = self._plan.taken[value]
             if value not in old:
                 break
             value = old[value]

@@ -9,10 +9,10 @@ import numpy as np
 
 from pullback.ir.core import Instr, Value
 from pullback.ir.dims import Size, product
-from pullback.ir.ops import OPS
 from pullback.ir.ops.base import Elementwise, Fold, Pull
-from pullback.ir.types import FROM_NUMPY, Type, i64
+from pullback.ir.types import FROM_NUMPY, Type, bool_, i64
 from pullback.loops.nest import Buffer, Fail, Node
+from pullback.loops.ranges import bounds, nonnegative
 from pullback.loops.scalars import Scalars, convert
 
 T = TypeVar("T")
@@ -116,11 +116,16 @@ class Reader:
         return convert(self._s, element, new.dtype)
 
     def checked(self, index: Node, instr: Instr) -> Node:
-        """The index, wrapped if negative, after a check."""
+        """The index, wrapped if negative, after a check; both only where they could matter."""
         s, size = self._s, self.size(instr.attrs["size"])
-        negative = s.raw("icmp slt", OPS["lt"].infer((Type(i64), Type(i64)), {})[0].dtype, index, s.integer(0))
-        wrapped = s.raw("select", i64, negative, s.raw("add", i64, index, size), index)
-        ok = s.raw("icmp ult", negative.dtype, wrapped, size)
+        low, high = bounds(index)
+        wrapped = index
+        if not nonnegative(low):
+            negative = s.raw("icmp slt", bool_, index, s.integer(0))
+            wrapped = s.raw("select", i64, negative, s.raw("add", i64, index, size), index)
+        elif high is not None and nonnegative(instr.attrs["size"] - 1 - high):
+            return index
+        ok = s.raw("icmp ult", bool_, wrapped, size)
         axis = instr.attrs["axis"]
         number = self._message(instr, "IndexError", f"index {{0}} is out of bounds for axis {axis} with size {{1}}")
         scope = wrapped.scope.body if wrapped.scope else s.body

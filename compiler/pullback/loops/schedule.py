@@ -77,6 +77,7 @@ class Schedule:
     stages: dict[Block, list[Stage]] = field(default_factory=dict)
     materialized: set[Value] = field(default_factory=set)
     fresh: set[Value] = field(default_factory=set)  # new versions in a new buffer: the old one is copied (or computed) into it
+    taken: dict[Value, Value] = field(default_factory=dict)  # a value of a nest -> the old one whose memory it takes over
     copied: dict[Block, set[int]] = field(default_factory=dict)  # results of a block that need a copy of their own
     defs: dict[Value, Instr] = field(default_factory=dict)
     kinds: dict[Instr, str] = field(default_factory=dict)
@@ -144,6 +145,7 @@ class _Scheduler:
         self.here: dict[Value, int] = defaultdict(int)
         self.whole: dict[Value, int] = defaultdict(int)
         self.at: dict[Instr, int] = {}
+        self.inherited: set[Value] = set()
 
     def run(self) -> None:
         self.stages: list[Stage] = []
@@ -362,6 +364,12 @@ class _Scheduler:
                 readers[instr] = set().union(*map(self._evaluators, targets)) - {instr}
                 for reader in readers[instr]:
                     blocks.setdefault(reader, []).append(instr)
+        heirs = {} if self.outermost else self._heirs(position)
+        for instr, candidates in heirs.items():
+            for earlier in set().union(*map(self._evaluators, candidates)) - {instr}:
+                if earlier not in after or instr not in after[earlier]:
+                    after.setdefault(earlier, []).append(instr)
+                    waits[instr] += 1
         unread = {instr: len(found) for instr, found in readers.items()}
         ready = [position[i] for i in self.body if not waits[i] and not unread.get(i)]
         heapq.heapify(ready)
@@ -381,6 +389,8 @@ class _Scheduler:
                 continue
             done.add(instr)
             at = self._earliest(instr)
+            if instr in heirs:
+                self._inherit(instr, heirs[instr], at)
             at = max([at, *(self.at[r] for r in readers.get(instr, ()))])
             single = self.kinds[instr] in SINGLE  # a stage's single steps come last
             self._time(instr, max([at, *(self.at[b] + (bool(b.blocks) and not single) for b in before.get(instr, ()))]))
@@ -393,6 +403,65 @@ class _Scheduler:
                 unread[update] -= 1
                 if not unread[update] and not waits[update]:
                     heapq.heappush(ready, position[update])
+
+    # -- in place --------------------------------------------------------------------------------------------------
+    def _heirs(self, position: dict[Instr, int]) -> dict[Instr, list[Value]]:
+        """Values of nests that could take over the memory of an operand: each element needs only the old one at its own index,
+        and all other readers of the old value stand before."""
+        heirs: dict[Instr, list[Value]] = {}
+        for instr in self.body:
+            if self.kinds[instr] != "map" or instr.out not in self.materialized or instr.op.name == "match":
+                continue
+            found = [v for v in self._own_reads(instr) if v.type == instr.out.type and self._owned(v) and v not in self.results]
+            kept = []
+            for value in found:
+                readers = self._evaluators(value)
+                if all(position[r] <= position[instr] for r in readers) and not any(
+                    target is value for r in readers for target, _ in updates(r, self.kinds[r])
+                ):
+                    kept.append(value)
+            if kept:
+                heirs[instr] = sorted(kept, key=lambda v: v not in self.writable)
+        return heirs
+
+    def _own_reads(self, instr: Instr) -> list[Value]:
+        """The stored values of which an element of ``instr`` reads its own index, and no other."""
+        own: dict[Value, None] = {}
+        other: list[Value] = []
+        pending = list(instr.args)
+        seen = set(pending)
+        while pending:
+            value = pending.pop()
+            if not is_array(value):
+                continue
+            if self._stored(value):
+                own[value] = None
+            elif value in self.defs and self.kinds[self.defs[value]] == "map":
+                fresh = [a for a in self.defs[value].args if a not in seen]
+                pending.extend(fresh)
+                seen.update(fresh)
+            else:
+                other.append(value)
+        return [v for v in own if not any(self._reads(view, v) for view in other)]
+
+    def _inherit(self, instr: Instr, candidates: list[Value], at: int) -> None:
+        """Take over the memory of the first candidate whose readers are all done when the nest at stage ``at`` stores."""
+        for value in candidates:
+            if value not in self.inherited and all(
+                self._read_by(r, value, instr, at) for r in self._evaluators(value) - {instr}
+            ):
+                self.plan.taken[instr.out] = value
+                self.inherited.add(value)
+                return
+
+    def _read_by(self, reader: Instr, value: Value, heir: Instr, at: int) -> bool:
+        if self.at[reader] < at:
+            return True
+        kind = self.kinds[reader]
+        if kind in SCALAR:
+            return self.at[reader] == at
+        domain = reader.args[0].type.shape if kind == "fold" else reader.outs[0].type.shape if kind == "map" else None
+        return self.at[reader] == at and domain == heir.out.type.shape and value in self._own_reads(reader)
 
     def _checks_before(self) -> dict[Instr, set[Instr]]:
         """A loop must not run before a check that precedes it, nor a check before a loop that may fail itself."""

@@ -34,8 +34,8 @@ def unroll_nest(lowering: Lowering, domain: tuple[Size, ...], roots: Sequence[Ro
     for place in itertools.product(*(range(int(n)) for n in domain if isinstance(n, int))):
         index = tuple(s.integer(i) for i in place)
         reader.own, reader.own_index = own, index
-        for number, root in enumerate(roots):
-            value = reader.element(root.value, index)
+        values = [reader.element(root.value, index) for root in roots]  # before the stores: one may be in place
+        for number, (root, value) in enumerate(zip(roots, values, strict=True)):
             if root.kind == "fold":
                 assert root.instr is not None
                 at = (number, tuple(place[a] for a in kept_axes(len(place), root.instr.attrs["axes"])))
