@@ -10,7 +10,7 @@ import pytest
 
 import pullback as pb
 
-MODULES = ("pullback.api", "pullback.compiled", "pullback_runtime.function", "pullback_runtime.variable")
+MODULES = ("pullback.api", "pullback.compiled", "pullback.functional", "pullback_runtime.function", "pullback_runtime.variable")
 FUNCTIONS = [
     *(
         "compile",

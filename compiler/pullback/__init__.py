@@ -12,6 +12,7 @@ from pullback.errors import (
     TraceError,
     UnsupportedError,
 )
+from pullback.functional import cond, for_loop, scan, while_loop
 from pullback.ir.types import bool_, f32, f64, i64
 from pullback_runtime.variable import Variable, variable
 
@@ -31,8 +32,10 @@ __all__ = [
     "bool_",
     "check",
     "compile",
+    "cond",
     "f32",
     "f64",
+    "for_loop",
     "grad",
     "hessian",
     "i64",
@@ -40,7 +43,9 @@ __all__ = [
     "jvp",
     "load",
     "name",
+    "scan",
     "value_and_grad",
     "variable",
     "vjp",
+    "while_loop",
 ]

@@ -329,9 +329,11 @@ class Array:
     def __bool__(self) -> bool:
         if self.known is not None and self.known.size == 1:
             return bool(self.known)
-        raise self._conversion(
-            "decides an if, while, and, or or not",
-            "use np.where(condition, a, b) to choose values, and np.logical_and / np.logical_or to combine conditions",
+        raise self.context.error(
+            TraceError,
+            f"a traced value ({self.type}) decides an if, while, and, or or not in code that cannot be rewritten",
+            "Python's if and while need the source text of the function; without it use np.where(condition, a, b), "
+            "pb.cond(condition, then, other, *operands) or pb.while_loop(test, body, start)",
         )
 
     def __complex__(self) -> complex:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import itertools
 import operator
 import random
 import types
@@ -40,6 +41,7 @@ _IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
     "Mod": operator.imod, "Pow": operator.ipow, "MatMult": operator.imatmul, "BitAnd": operator.iand, "BitOr": operator.ior,
     "BitXor": operator.ixor, "LShift": operator.ilshift, "RShift": operator.irshift,
 }  # fmt: skip
+MAX_RECURSION = 6  # calls of a function within itself, each in a block of the one before
 _FILES = ("load", "loadtxt", "save", "savez", "savez_compressed", "savetxt", "genfromtxt", "fromfile", "tofile", "memmap")
 
 
@@ -61,6 +63,7 @@ class Session:
         self.captures = Captures(trace)
         self.root = root
         self.entered: dict[int, tuple[Any, Callable[..., Any]]] = {}
+        self.calls: dict[int, list[int]] = {}  # by code: in how many regions each call of it that is under way was made
         self.tries = 0  # how many try statements are being done
 
     # -- functions --------------------------------------------------------------------------------------------------
@@ -103,8 +106,8 @@ class Session:
             return library.call_ufunc(function, "__call__", args, kwargs)
         if name is not None:
             return library.call(name, args, kwargs)
-        if self.enterable(function):
-            return self.enter(function)(*args, **kwargs)
+        if isinstance(function, types.FunctionType):
+            return self._function(function, args, kwargs)
         if isinstance(function, types.MethodType) and self.enterable(function.__func__):
             return self.enter(function.__func__)(function.__self__, *args, **kwargs)
         if isinstance(function, functools.partial):
@@ -119,6 +122,29 @@ class Session:
         if self.enterable(special):
             return self.enter(special)(function, *args, **kwargs)
         return self._foreign(function, args, kwargs)
+
+    def _function(self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        depths = self.calls.setdefault(id(function.__code__), [])
+        self._count_call(function, depths)
+        try:
+            if self.enterable(function):
+                return self.enter(function)(*args, **kwargs)
+            return self._foreign(function, args, kwargs)
+        finally:
+            depths.pop()
+
+    def _count_call(self, function: types.FunctionType, depths: list[int]) -> None:
+        """A function that calls itself within a branch that is traced either way would never come to an end."""
+        depth, region = 0, self.trace.region
+        while region is not None:
+            depth, region = depth + 1, region.parent
+        if len(depths) >= MAX_RECURSION and all(a < b for a, b in itertools.pairwise([*depths[-MAX_RECURSION:], depth])):
+            raise self.trace.error(
+                TraceError,
+                f"{function.__name__} calls itself under a condition that is known only when the function runs",
+                "write it as a loop",
+            )
+        depths.append(depth)
 
     def _construct(self, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Instances of the user's classes, whose ``__init__`` is entered."""

@@ -70,7 +70,7 @@ def inline_traced(trace: Trace, traced: Traced, leaves: list[Array], name: str) 
             trace.decide(dims.replace(guard.left, sizes), guard.relation, dims.replace(guard.right, sizes))
     results, names = inline(b, traced.func, values)
     for inner, value in names:
-        if all(inner != known for known, _ in trace.names):
+        if trace.region is None and all(inner != known for known, _ in trace.names):
             trace.names.append((inner, value))
     weak = traced.weak or (False,) * len(results)
     arrays = [Array(trace, value, weak=w, contiguous=True) for value, w in zip(results, weak, strict=True)]

@@ -223,6 +223,12 @@ class Trace:
         """``pb.name``: remember a value under a name that can be seeded and asked for."""
         if any(name == known for known, _ in self.names):
             raise self.error(TraceError, f"the name {name!r} is given twice", "give every named value a name of its own")
+        if self.region is not None:
+            raise self.error(
+                TraceError,
+                f"{name!r} is given to a value in {self.region.what}, which has another value each time, or none",
+                "name what comes out of the loop or branch",
+            )
         inner = getattr(value, "value", None)
         if not isinstance(inner, Value):
             raise self.error(TraceError, f"{name!r} is given to a {type(value).__name__}; a traced array or number expected")
