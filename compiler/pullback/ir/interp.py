@@ -42,9 +42,7 @@ class Tape:
         return Tape(self.buffer, self.height - 1), self.buffer[self.height - 1]
 
 
-def run(
-    func: Func, args: Sequence[Any], sizes: Mapping[str, int] | None = None, watch: Watch | None = None
-) -> tuple[Any, ...]:
+def run(func: Func, args: Sequence[Any], sizes: Mapping[str, int] | None = None, watch: Watch | None = None) -> tuple[Any, ...]:
     """The results of ``func`` for ``args``: arrays, and tapes.
 
     ``sizes`` gives symbols that the arguments' shapes do not define. ``watch`` is called after every instruction with its
@@ -52,8 +50,8 @@ def run(
     ``check`` as PullbackError.
     """
     given = [_argument(param, arg) for param, arg in zip(func.params, _counted(func, args), strict=True)]
-    arrays = [(param, arg) for param, arg in zip(func.params, given, strict=True) if not isinstance(arg, Tape)]
-    machine = Machine(bind([param for param, _ in arrays], [np.shape(arg) for _, arg in arrays], sizes or {}), watch)
+    shapes = [np.shape(arg) for arg in given if not isinstance(arg, Tape)]
+    machine = Machine(bind(func, shapes, sizes or {}), watch)
     machine.values.update(zip(func.params, given, strict=True))
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -86,8 +84,9 @@ def _argument(param: Value, arg: Any) -> Any:
     return array.astype(dtype)
 
 
-def bind(params: Sequence[Value], shapes: Sequence[tuple[int, ...]], sizes: Mapping[str, int]) -> dict[str, int]:
-    """What the symbols of the parameters' types are for these shapes; ShapeError if an axis does not agree."""
+def bind(func: Func, shapes: Sequence[tuple[int, ...]], sizes: Mapping[str, int]) -> dict[str, int]:
+    """What the symbols of the parameters' types are for these shapes of the arrays; ShapeError if an axis does not agree."""
+    params = [param for param in func.params if not isinstance(param.type, StackType)]
     bound = dict(sizes)
     for param, shape in zip(params, shapes, strict=True):
         if len(shape) != param.type.rank:

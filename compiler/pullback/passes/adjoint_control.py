@@ -153,7 +153,7 @@ class Whole(Region):
             return self.builder.zeros(value.type)
         if value.name and not found.value.name and found.value not in self.active:
             found.value.name = f"{value.name}_adj"
-        return found.value
+        return self.cleared(found.value)
 
     def thread(self, element: Type, end: Value, rest: Value, trips: Trips) -> Thread:
         b = Builder(loc=self.builder.loc)
@@ -223,6 +223,7 @@ class Closed:
     """
 
     def __init__(self, region: Body | Branch, body: Sequence[Instr], roots: Sequence[Value], trip: Value | None = None):
+        region.outer.negative |= region.negative
         adjoint = live_body(region.builder.body, roots)
         read = {arg for instr in inside(adjoint) for arg in instr.args}
         adjoint = live_body(region.builder.body, (*roots, *(t.rest for t in region.threads if t.top in read)))

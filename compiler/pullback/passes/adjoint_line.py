@@ -17,8 +17,11 @@ from collections.abc import Sequence
 from pullback.ir.core import Builder, Instr, Value
 from pullback.ir.ops.base import Elementwise, General, Linear, Weighted
 from pullback.ir.ops.reduce import spread_back
+from pullback.ir.types import Type
 from pullback.passes.chain import Derivative, Masks, Values, add, is_singular, masked, multiply, partials, weights
 from pullback.passes.rewrite import Definitions
+
+SMALL = 64  # elements of an array that is taken apart
 
 
 class Line:
@@ -29,6 +32,7 @@ class Line:
         self.active = active
         self.defs = defs
         self.cotangents: dict[Value, Derivative] = {}
+        self.negative = False  # whether some cotangent began as negative zeros
 
     def current(self, value: Value) -> Derivative | None:
         """The cotangent so far."""
@@ -90,7 +94,7 @@ class Line:
         if source not in self.active:
             return
         before = self.current(source)
-        total = b.zeros(source.type) if before is None else before.value
+        total = self.nothing(source.type) if before is None else before.value
         value = op.transpose(Values(b), instr, ct.value, total)[0]
         mask = None
         if ct.mask is not None and (before is None or before.mask is not None):
@@ -98,6 +102,23 @@ class Line:
             mask = op.transpose(masks, instr, ct.mask, masks.zeros(source.type) if before is None else before.mask)[0]
         assert value is not None
         self.cotangents[source] = Derivative(value, mask, ct.wild or (before is not None and before.wild))
+
+    def nothing(self, kind: Type) -> Value:
+        """The cotangent of what nothing was read from so far, to be added to at some places.
+
+        ``-0.0 + x`` is ``x`` even for a negative zero, so that the additions to a small array, which is taken apart into
+        scalars, vanish. What nobody adds to stays -0.0; ``cleared`` makes that 0.0 in the end.
+        """
+        if _is_small(kind):
+            self.negative = True
+            return self.builder.full(-0.0, kind)
+        return self.builder.zeros(kind)
+
+    def cleared(self, value: Value) -> Value:
+        found: Value = value
+        if self.negative and _is_small(value.type):
+            found = self.builder.add(value, self.builder.zeros(value.type))
+        return found
 
     def weighted(self, instr: Instr, op: Weighted, ct: Derivative) -> None:
         b, x, axes = self.builder, instr.args[0], instr.attrs["axes"]
@@ -107,3 +128,8 @@ class Line:
             spread_back(b, ct.value, x.type, axes), None if ct.mask is None else spread_back(b, ct.mask, x.type, axes), ct.wild
         )
         self.contribute(x, multiply(b, spread, weights(b, instr), instr, op.singular))
+
+
+def _is_small(kind: Type) -> bool:
+    size = kind.size
+    return isinstance(size, int) and 0 < size <= SMALL and kind.rank > 0

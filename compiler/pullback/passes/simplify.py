@@ -87,6 +87,16 @@ def add_of_negative(b: Builder, instr: Instr, defs: Definitions) -> Value | None
     return b.sub(y, negative.args[0]) if negative is not None else None
 
 
+def add_of_negative_zero(b: Builder, instr: Instr, defs: Definitions) -> Value | None:
+    """``x + -0.0`` is ``x``, whatever ``x`` is; ``x + 0.0`` is not for a negative zero."""
+    x, y = instr.args
+    for value, other in ((x, y), (y, x)):
+        zero = defs.constant(other)
+        if zero is not None and zero == 0 and np.signbit(zero):
+            return value
+    return None
+
+
 def sub_of_negative(b: Builder, instr: Instr, defs: Definitions) -> Value | None:
     negative = defs.op(instr.args[1], "neg")
     return b.add(instr.args[0], negative.args[0]) if negative is not None else None
@@ -229,7 +239,7 @@ def fold_constants(b: Builder, instr: Instr, defs: Definitions) -> Value | None:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "add": (add_of_negative,),
+    "add": (add_of_negative, add_of_negative_zero),
     "sub": (sub_of_zero, sub_of_negative),
     "mul": (mul_by_one, mul_by_minus_one, mul_of_two_negatives, mul_of_equals),
     "div": (div_by_one,),
