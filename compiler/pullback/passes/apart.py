@@ -28,7 +28,9 @@ from pullback.ir.types import StackType, Type, i64
 from pullback.passes.elements import handler
 
 MOST = 64  # elements of an array that may be taken apart
-FEW = 16  # elements up to which elementwise work is as quick on scalars; longer arrays are worth a vectorised nest
+FEW = (
+    12  # elements up to which elementwise work is as quick on scalars; more do not fit the registers, and a nest is vectorised
+)
 PRODUCTS = 64  # multiplications of a contraction that is written out
 TRIPS = 256  # what a loop is taken to multiply costs by: more than any number of borders outside it
 

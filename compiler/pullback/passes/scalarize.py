@@ -21,7 +21,7 @@ from pullback.ir.ops.base import Decompose
 from pullback.ir.types import StackType, Type, i64
 from pullback.passes.apart import Plan, elements, index_operands
 from pullback.passes.dce import dce
-from pullback.passes.elements import assembled, each, element, handler
+from pullback.passes.elements import assembled, element, handler
 from pullback.passes.rewrite import rewrite
 
 
@@ -198,17 +198,18 @@ class _Scalarizer:
             self.define(b, instr.outs)
 
     def pays(self, instr: Instr) -> bool:
-        """Whether the result is made from elements. If it is wanted whole, it is where the operands are apart; the operands of
-        elementwise work and what an update starts from are put together only if there are others that are whole."""
+        """Whether the result is made from elements: if it is apart; and if it is wanted whole where that stores and loads no
+        more than putting the operands together would."""
         (out,) = instr.outs
         if self.plan.apart(out):
             return True
-        arrays = [a for a in instr.args if a.type.rank and a not in self.plan.sources]
-        if out.type.rank and len(arrays) > 1:
-            decisive = arrays[:1] if instr.op.name.endswith(("_set", "_add")) else arrays
-            if handler(instr.op) is each or decisive is not arrays:
-                return all(a in self.parts for a in decisive)
-        return any(a in self.parts for a in arrays)
+        stored = moved = 0
+        for arg in dict.fromkeys(instr.args):
+            if arg in self.parts:
+                stored += self.plan.size(arg)
+            elif arg not in self.plan.sources:
+                moved += self.plan.size(arg)
+        return stored > 0 and (not out.type.rank or moved + self.plan.size(out) <= stored)
 
     def take_apart(self, b: _Body, instr: Instr) -> None:
         (out,) = instr.outs
