@@ -56,8 +56,8 @@ class Body:
         self._pointers = dict(pointers)
         self._on_demand = on_demand
         self._control = control  # whether buffers may move in this function
-        self._cells: dict[Buffer, str] = {}
-        self._rooms: dict[Buffer, str] = {}
+        self._cells: dict[Buffer | int, str] = {}
+        self._rooms: dict[int, str] = {}
         self._kept: list[tuple[str, str]] = []
 
     def pointer(self, buffer: Buffer) -> str:
@@ -75,9 +75,10 @@ class Body:
 
     def cell(self, buffer: Buffer) -> str:
         """Where the present pointer of a buffer that moves or grows is: a variable that becomes a register."""
-        found = self._cells.get(buffer)
+        key = buffer.number if buffer.place == "tape" else buffer  # stacks of two branches may share a tape
+        found = self._cells.get(key)
         if found is None:
-            found = self._cells[buffer] = self.f.at_entry("alloca ptr")
+            found = self._cells[key] = self.f.at_entry("alloca ptr")
             if buffer.place == "tape":
                 kept = control.descriptor(self.f, buffer)
             else:
@@ -88,9 +89,9 @@ class Body:
 
     def room(self, buffer: Buffer) -> str:
         """Where the number of elements for which a tape has room is."""
-        found = self._rooms.get(buffer)
+        found = self._rooms.get(buffer.number)
         if found is None:
-            found = self._rooms[buffer] = self.f.at_entry("alloca i64")
+            found = self._rooms[buffer.number] = self.f.at_entry("alloca i64")
             kept = self.f.at_entry(f"getelementptr i64, ptr {control.descriptor(self.f, buffer)}, i64 1")
             self.f.at_entry_line(f"store i64 {self.f.at_entry(f'load i64, ptr {kept}')}, ptr {found}")
         return found

@@ -116,10 +116,12 @@ def outermost(prefix: str, params: Sequence[str], tapes: Sequence[Tape]) -> str:
     """The kernel of a program with tapes. It frees them after everything, except those that are the caller's: what the caller
     sees of a tape is three words, its height and a copy of our two."""
     args = ", ".join(p.replace(" noalias", "") for p in params)
+    own = sorted({t.buffer.number for t in tapes if t.source is None})
+    words = 2 * (1 + max(t.buffer.number for t in tapes))
     lines = [
         f"define i32 @{prefix}({', '.join(params)}) nounwind {{",
-        f"  %tapes = alloca [{2 * len(tapes)} x i64], align 16",
-        f"  store [{2 * len(tapes)} x i64] zeroinitializer, ptr %tapes",
+        f"  %tapes = alloca [{words} x i64], align 16",
+        f"  store [{words} x i64] zeroinitializer, ptr %tapes",
     ]
 
     def move(number: int, outside: str, inward: bool) -> None:
@@ -132,24 +134,23 @@ def outermost(prefix: str, params: Sequence[str], tapes: Sequence[Tape]) -> str:
             lines.append(f"  %word{number}.{k} = load i64, ptr {source}")
             lines.append(f"  store i64 %word{number}.{k}, ptr {target}")
 
-    for k, tape in enumerate(tapes):
+    for tape in tapes:
         if tape.source is not None:
-            move(k, f"%inputs, i64 {tape.source}", True)
+            move(tape.buffer.number, f"%inputs, i64 {tape.source}", True)
     lines.append(f"  %status = call i32 @{prefix}_run({args}, ptr %tapes)")
     lines.append("  %good = icmp eq i32 %status, 0")
     lines.append("  br i1 %good, label %give, label %free")
     lines.append("give:")
-    for k, tape in enumerate(tapes):
+    for tape in tapes:
         if tape.result is not None:
-            move(k, f"%outputs, i64 {tape.result}", False)
-            lines.append(f"  store ptr null, ptr %mine{k}.0")
+            move(tape.buffer.number, f"%outputs, i64 {tape.result}", False)
+            lines.append(f"  store ptr null, ptr %mine{tape.buffer.number}.0")
     lines.append("  br label %free")
     lines.append("free:")
-    for k, tape in enumerate(tapes):
-        if tape.source is None:
-            lines.append(f"  %at{k} = getelementptr i64, ptr %tapes, i64 {2 * k}")
-            lines.append(f"  %data{k} = load ptr, ptr %at{k}")
-            lines.append(f"  call void @free(ptr %data{k})")
+    for k in own:
+        lines.append(f"  %at{k} = getelementptr i64, ptr %tapes, i64 {2 * k}")
+        lines.append(f"  %data{k} = load ptr, ptr %at{k}")
+        lines.append(f"  call void @free(ptr %data{k})")
     return "\n".join([*lines, "  ret i32 %status", "}", ""])
 
 

@@ -4,6 +4,7 @@ Note [Stacks]
 A version of a stack is its height, a scalar like any other; what all versions share is a ``Tape``, found by following the stack
 through loops and branches: it is handed on linearly, so a loop's parameter and what the loop yields have the same one. ``push``
 stores at the height, ``pop`` is a load below it; an element that is an array is a part of the tape and is read where it is.
+Stacks that begin in the two branches of an ``if`` share their memory where they meet, since just one of them is.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _if(lowering: Lowering, instr: Instr) -> None:
         if is_array(out):
             continue
         results = [block.results[k] for block in instr.blocks]
-        _hand_on(lowering, instr, results, out)
+        _hand_on(lowering, instr, results, out, (made.then, made.other))
         then, other = (lowering.known[r] for r in results)
         choice = Choice(s.fresh("choice", then.dtype, None, s.region), then, other)
         choice.total.data = choice
@@ -114,19 +115,31 @@ def _next(lowering: Lowering, instr: Instr, block: Block, carried: Mapping[int, 
         _hand_on(lowering, instr, [block.params[len(block.params) - len(instr.outs) + k], result], out)
 
 
-def _hand_on(lowering: Lowering, instr: Instr, versions: list[Value], out: Value) -> None:
+def _hand_on(lowering: Lowering, instr: Instr, versions: list[Value], out: Value, regions: tuple[Region, ...] = ()) -> None:
+    """``out`` has the tape of its versions; ``regions`` are those of the branches from which they come."""
     if not isinstance(out.type, StackType):
         return
-    tapes = {lowering.tapes[v] for v in versions}
-    if len(tapes) > 1:
-        raise UnsupportedError(f"{instr.op.name} at {instr.loc} exchanges one stack for another; only one can be handed on")
-    lowering.tapes[out] = tapes.pop()
+    tapes = [lowering.tapes[v] for v in versions]
+    if tapes[0] is not tapes[1]:
+        if not regions or not all(map(_begins_inside, tapes, regions)):
+            raise UnsupportedError(f"{instr.op.name} at {instr.loc} exchanges one stack for another; only one can be handed on")
+        tapes[1].buffer.number = tapes[0].buffer.number
+        tapes[0] = Tape(tapes[0].buffer, tapes[0].bounded and tapes[1].bounded, lowering.scalars.region)
+    lowering.tapes[out] = tapes[0]
+
+
+def _begins_inside(tape: Tape, region: Region) -> bool:
+    scope: Scope | None = tape.region
+    while scope is not None and scope is not region:
+        scope = scope.parent
+    return scope is region and tape.source is None
 
 
 # -- stacks -----------------------------------------------------------------------------------------------------------
 def _new(lowering: Lowering, instr: Instr) -> None:
     stack: StackType = instr.out.type
-    tape = Tape(Buffer(stack.element, "tape", len(set(lowering.tapes.values()))), bool(instr.args))
+    number = 1 + max((tape.buffer.number for tape in lowering.tapes.values()), default=-1)
+    tape = Tape(Buffer(stack.element, "tape", number), bool(instr.args), lowering.scalars.region)
     lowering.tapes[instr.out] = tape
     lowering.known[instr.out] = lowering.scalars.integer(0)
     if instr.args:

@@ -195,10 +195,11 @@ class Swap:
 @dataclass(eq=False, slots=True)
 class Tape:
     """Memory of one stack: elements of ``buffer.type`` one after the other. ``bounded``: made at once, for a known capacity;
-    ``source``: the parameter that it is, ``result``: what the caller gets it as."""
+    ``region``: where it begins; ``source``: the parameter that it is, ``result``: what the caller gets it as."""
 
     buffer: Buffer
     bounded: bool
+    region: Region | None = None
     source: int | None = None
     result: int | None = None
 

@@ -373,7 +373,7 @@ class _Scheduler:
         unread = {instr: len(found) for instr, found in readers.items()}
         ready = [position[i] for i in self.body if not waits[i] and not unread.get(i)]
         heapq.heapify(ready)
-        stuck: list[int] = []  # updates that wait for readers only
+        stuck = [position[i] for i in self.body if not waits[i] and unread.get(i)]  # updates that wait for readers only
         done: set[Instr] = set()
         while ready or stuck:
             if not ready:  # a true cycle: a reader needs the update's result, so the old version is copied
