@@ -13,13 +13,14 @@ import numpy as np
 from pullback.errors import ExpressionError, PullbackError, ShapeError
 from pullback.frontends import fpcore
 from pullback.frontends.array import Array
-from pullback.frontends.expression_eval import Scope
+from pullback.frontends.expression_eval import Final, Scope
 from pullback.frontends.expression_names import CONSTANTS, ELEMENT_TYPES, MODULES
 from pullback.frontends.expression_reader import Input, Program, check, read, walk
 from pullback.frontends.expression_run import Runner
 from pullback.frontends.expression_source import Source
 from pullback.frontends.promote import wrap
 from pullback.frontends.sizes import Length
+from pullback.frontends.staging_core import Unreachable
 from pullback.frontends.trace import Trace
 from pullback.frontends.traced import Spec, Traced
 from pullback.ir.core import UNKNOWN
@@ -67,8 +68,7 @@ class ExpressionFrontend:
                 source = f"the input {given.name}" if spec.type.shape else ""
                 scope.values[given.name] = Array(trace, value, weak=spec.weak, source=source)
             evaluator = Runner(self.program, trace, self._sizes(trace, inputs))
-            with np.errstate(all="ignore"):  # arithmetic on constants is IEEE's, as it is in the function
-                output = evaluator.run(evaluator.body, scope)
+            output = self._run(evaluator, scope)
             leaves, structure = flatten(output)
             if _has_text(structure):
                 raise self._no_output(evaluator)
@@ -76,6 +76,17 @@ class ExpressionFrontend:
             results = [array.value for array in arrays]
             trace.names = [(name, array.value) for name, array in evaluator.named.items()]
             return trace.finish(results, structure, [array.weak for array in arrays])
+
+    def _run(self, evaluator: Runner, scope: Scope) -> Any:
+        try:
+            with np.errstate(all="ignore"):  # arithmetic on constants is IEEE's, as it is in the function
+                return evaluator.run(evaluator.body, scope)
+        except Final as final:
+            raise final.reason from None
+        except RecursionError:
+            raise ExpressionError(f"{self.program.source.name}: its branches and loops are nested too deeply") from None
+        except Unreachable:
+            raise ExpressionError(f"{self.program.source.name}: an assertion fails on every way through it") from None
 
     def _sizes(self, trace: Trace, inputs: Sequence[tuple[Input, Spec]]) -> dict[str, Size]:
         """What the size names are: the axes that they stand for alone. Every other axis has to agree."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback.errors import PullbackError
+from pullback.errors import ExpressionError, PullbackError
 from pullback.frontends.array import Array
 from pullback.frontends.expression_names import CONSTANTS, ELEMENT_TYPES, MODULE_CONSTANTS, functions
 from pullback.frontends.expression_reader import Program, module_path
@@ -61,6 +61,15 @@ _UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
+class Final(BaseException):
+    """An error that ends the trace. No Exception, so that the staging tries nothing else instead (which, in nested loops,
+    would take for ever)."""
+
+    def __init__(self, reason: Exception):
+        super().__init__(reason)
+        self.reason = reason
+
+
 @dataclass(slots=True)
 class Scope:
     """Variables by name; a helper sees those of the file behind its own."""
@@ -93,8 +102,11 @@ class Evaluator:
         self.steps = 0
         self.active: list[str] = []  # helpers being evaluated
         self.defined: set[str] = set()
-        self.body = Jumps().function(list(program.body))
-        self.bodies = {name: Jumps().function(without_doc(helper)) for name, helper in program.helpers.items()}
+        try:
+            self.body = Jumps().function(list(program.body))
+            self.bodies = {name: Jumps().function(without_doc(helper)) for name, helper in program.helpers.items()}
+        except RecursionError:
+            raise ExpressionError(f"{self.source.name}: too many branches with a return, break or continue") from None
         self.named: dict[str, Array] = {}
 
     # -- expressions --------------------------------------------------------------------------------------------------
@@ -132,8 +144,8 @@ class Evaluator:
     def step(self, node: ast.expr) -> None:
         self.steps += 1
         if self.steps > MAX_STEPS:
-            raise self.source.error(
-                node, f"the file takes more than {MAX_STEPS:,} steps to evaluate", "use whole arrays instead"
+            raise Final(
+                self.source.error(node, f"the file takes more than {MAX_STEPS:,} steps to evaluate", "use whole arrays instead")
             )
         self.trace.loc = self.source.loc(node)
 
@@ -371,6 +383,8 @@ class Evaluator:
         except OverflowError:
             raise self.source.error(node, "the number is too large for a float") from None
         except (RecursionError, MemoryError):
-            raise self.source.error(node, "this is nested too deeply, or too large", "name parts of it: q = ...") from None
+            raise Final(
+                self.source.error(node, "this is nested too deeply, or too large", "name parts of it: q = ...")
+            ) from None
         except (TypeError, ValueError, IndexError, ZeroDivisionError) as error:
             raise self.source.error(node, str(error) or type(error).__name__) from None

@@ -10,8 +10,8 @@ from typing import Any
 
 from pullback.frontends.array import Array
 from pullback.frontends.builtin_calls import BUILTINS
-from pullback.frontends.expression_eval import BINARY, IN_PLACE, Evaluator, Scope
-from pullback.frontends.expression_reader import Program
+from pullback.frontends.expression_eval import BINARY, IN_PLACE, Evaluator, Final, Scope
+from pullback.frontends.expression_reader import Program, walk
 from pullback.frontends.expression_statements import is_range
 from pullback.frontends.fpcore_names import HIDDEN
 from pullback.frontends.indexing import store
@@ -25,29 +25,37 @@ from pullback.ir.dims import Size
 from pullback.ir.types import bool_, i64
 
 
-class ScopeVariables(Variables):
-    """The variables of a file or a helper, which blocks read and set."""
+class Part:
+    """A block, or a condition, and the names in it."""
 
-    def __init__(self, scope: Scope):
+    __slots__ = ("do", "names")
+
+    def __init__(self, do: Callable[..., Any], *nodes: ast.AST):
+        self.do = do
+        self.names = sorted({n.id for node in nodes for n in walk(node) if isinstance(n, ast.Name)})
+
+    def __call__(self, *args: Any) -> Any:
+        return self.do(*args)
+
+
+class ScopeVariables(Variables):
+    """The variables of a file or a helper, which blocks read and set. Those in the blocks come first, in the order that the
+    blocks of a Python function have them in: what a loop carries is then in the same order too."""
+
+    def __init__(self, scope: Scope, parts: Sequence[Part]):
         super().__init__()
         self.scope = scope
+        self.order = dict.fromkeys(name for part in parts for name in part.names)
 
     def read(self) -> State:
-        return dict(self.scope.values)
+        values = self.scope.values
+        return {**{name: values[name] for name in self.order if name in values}, **values}
 
     def write(self, state: State) -> None:
         self.scope.values = {name: value for name, value in state.items() if value is not UNBOUND}
 
     def get(self, name: str) -> Any:
         return self.scope.values.get(name, False)
-
-
-class _Refused(BaseException):
-    """A loop cannot be staged and is too long to be written out. No Exception, so that nothing else is tried instead."""
-
-    def __init__(self, reason: Exception):
-        super().__init__(reason)
-        self.reason = reason
 
 
 class Control(ControlHooks):
@@ -61,7 +69,7 @@ class Control(ControlHooks):
         self.scopes: list[Scope] = []
 
     def variables(self, *blocks: Any) -> Variables:
-        return ScopeVariables(self.scopes[-1])
+        return ScopeVariables(self.scopes[-1], blocks)
 
     def reachable(self, state: State) -> list[Any]:
         return [value for scope in self.scopes[:-1] for value in scope.values.values()]
@@ -71,8 +79,6 @@ class Control(ControlHooks):
         outer, self.must = self.must, False
         try:
             super().repeat(test, body, stop, text)
-        except _Refused as refused:
-            raise refused.reason from None
         finally:
             self.must = outer
 
@@ -88,7 +94,7 @@ class Control(ControlHooks):
             raise
         except Exception as error:
             if must:
-                raise _Refused(error) from None
+                raise Final(error) from None
             raise
 
     def _long(self, variables: Variables, test: Callable[[], Any], body: Block, stop: str) -> bool:
@@ -216,8 +222,9 @@ class Runner(Evaluator):
     def branch(self, stmt: ast.If, scope: Scope) -> None:
         condition = self.evaluate(stmt.test, scope)
         self.operands(stmt.test, (condition,))
-        arms = (lambda: self.block(stmt.body, scope), (lambda: self.block(stmt.orelse, scope)) if stmt.orelse else None)
-        self.staged(stmt, scope, self.control.branch, condition, *arms, self.text(stmt.test))
+        then = Part(lambda: self.block(stmt.body, scope), *stmt.body)
+        other = Part(lambda: self.block(stmt.orelse, scope), *stmt.orelse) if stmt.orelse else None
+        self.staged(stmt, scope, self.control.branch, condition, then, other, self.text(stmt.test))
 
     def require(self, stmt: ast.Assert, scope: Scope) -> None:
         """``assert``: an error now, or when the function runs."""
@@ -234,7 +241,8 @@ class Runner(Evaluator):
             test = stmt.test
             self.staged(
                 stmt, scope, self.control.repeat,
-                lambda: self.condition(test, scope), lambda: self.block(stmt.body, scope), stop, self.text(test),
+                Part(lambda: self.condition(test, scope), test), Part(lambda: self.block(stmt.body, scope), *stmt.body),
+                stop, self.text(test),
             )  # fmt: skip
             return
         target = stmt.target
@@ -243,7 +251,7 @@ class Runner(Evaluator):
             self.assign(target, item, scope)
             self.block(stmt.body, scope)
 
-        self.staged(stmt, scope, self.control.loop, self.items(stmt.iter, scope), trip, stop)
+        self.staged(stmt, scope, self.control.loop, self.items(stmt.iter, scope), Part(trip, target, *stmt.body), stop)
 
     def condition(self, test: ast.expr, scope: Scope) -> Any:
         """Of a ``while``. Where endless loops are programs, True is a traced value like any other."""
