@@ -139,6 +139,18 @@ def test_z24_reasons_for_compiling():
     assert all("square" in reason for reason in info.reasons)
 
 
+def test_z21_a_branch_on_a_traced_value():
+    @pb.compile
+    def f(x):
+        if x > 0:
+            return x**2
+        return -3 * x
+
+    for x, value, slope in ((2.0, 4.0, 4.0), (-2.0, 6.0, -3.0), (0.0, 0.0, -3.0)):
+        assert f.vjp(x, seed=-0.5) == (value, -0.5 * slope)
+    assert f.cache_info().specializations == 1  # both ways are in the code
+
+
 def test_z25_long_unrolled_loop():
     f, args = case("Z25")
     start = time.process_time()

@@ -51,7 +51,7 @@ PROGRAMS: dict[str, tuple[str, str, list[tuple[Any, ...]]]] = {
         "x: f64[n]",
         "s = 0.0\nfor i in range(x.shape[0]):\n    if x[i] < 0:\n        s = s - x[i]\n"
         "        if s > 3:\n            continue\n    s = s + x[i]**2\nreturn s",
-        [([1.0, -2.5, 0.5, -3.0, 2.0],), ([-1.0, -1.0],)],
+        [([1.0, -2.5, 0.5, -3.0, 2.0],), ([-1.0, -1.2],)],
     ),
     "while_else": (
         "x: f64",
