@@ -20,6 +20,7 @@ from pullback.errors import UnsupportedError
 from pullback.ir.core import Block, Builder, Func, Instr, Value, inside, symbol_of, walk
 from pullback.ir.dims import Size
 from pullback.ir.ops import OPS
+from pullback.ir.ops.base import Update
 from pullback.ir.types import StackType, Type, i64
 from pullback.passes.activity import Activity, carried
 from pullback.passes.adjoint_line import Line
@@ -27,7 +28,8 @@ from pullback.passes.chain import Derivative, may_be_infinite
 from pullback.passes.dce import live_body
 from pullback.passes.inline import copy_body
 from pullback.passes.rewrite import Definitions
-from pullback.passes.tape import bound_of, choose, packed, unpacked
+from pullback.passes.tape import Chooser, Kept, Reads, bound_of, packed, unpacked
+from pullback.passes.undo import Chain, Chains, in_order, reading, restoring
 
 Trips = tuple[Value, ...] | None  # bounds of the loops around a push, from the inside; None if it may happen less often
 
@@ -39,6 +41,7 @@ class Facts:
     activity: Activity
     defs: Definitions
     bounds: dict[str, Size]  # of symbols that the function computes
+    chains: Chains
 
     def wild(self, instr: Instr) -> bool:
         """Whether a cotangent that went through the blocks may be infinite."""
@@ -57,6 +60,16 @@ class Thread:
     trips: Trips = None  # of the loops within this block
 
 
+@dataclass(slots=True)
+class Undo:
+    """A chain that can be undone: ``last`` is what its last version is called in the reverse block, ``wanted`` whether the
+    block around may need the first one."""
+
+    chain: Chain
+    last: Value
+    wanted: bool
+
+
 class Region(Line):
     """The reversal of one block."""
 
@@ -69,6 +82,9 @@ class Region(Line):
         self.instead: dict[Instr, Instr] = {}  # loops and branches with their tapes
         self.threads: list[Thread] = []
         self.at: Instr | None = None
+        self.undos: list[Undo] = []
+        self.versions: set[Value] = set()  # of the arrays that can be restored
+        self.overwritten: set[Value] = set()  # elements that the forward block reads for that
 
     # -- going backwards --------------------------------------------------------------------------------------------
     def reverse(self, body: Sequence[Instr]) -> None:
@@ -78,6 +94,11 @@ class Region(Line):
             self.visit(instr)
 
     def visit(self, instr: Instr) -> None:
+        if isinstance(instr.op.lower, Update) and instr.out in self.versions and instr.args[0] in self.versions:
+            read, old = reading(instr)
+            self.before.setdefault(instr, []).append(read)
+            self.overwritten.add(old)
+            self.builder.body.append(restoring(instr, old))
         match instr.op.name:
             case "if":
                 reverse_if(self, instr)
@@ -122,6 +143,28 @@ class Region(Line):
         found = self.current(value)
         return self.empty(value.type) if found is None else found.value
 
+    # -- arrays that are updated in place ---------------------------------------------------------------------------
+    def undo(self, chain: Chain, last: Value, wanted: bool) -> bool:
+        """Make ready to restore the versions of ``chain``; false if one of them belongs to another chain already."""
+        if not self.versions.isdisjoint(chain.versions):
+            return False
+        self.undos.append(Undo(chain, last, wanted))
+        self.versions.update(chain.versions)
+        return True
+
+    def without(self, chains: Sequence[Chain]) -> list[Instr]:
+        """The adjoint instructions without those that restore the versions of ``chains``."""
+        versions = {version for chain in chains for version in chain.versions}
+        found = []
+        for instr in self.builder.body:
+            if any(out in versions for out in instr.outs):
+                if not instr.blocks:
+                    continue
+                outs = tuple(Value(out.name, out.type) if out in versions else out for out in instr.outs)
+                instr = Instr(instr.op, outs, instr.args, instr.attrs, instr.blocks, instr.loc)
+            found.append(instr)
+        return found
+
     # -- the forward block ------------------------------------------------------------------------------------------
     def forward(self, body: Sequence[Instr]) -> list[Instr]:
         found: list[Instr] = []
@@ -142,7 +185,7 @@ class Whole(Region):
         defs = Definitions()
         defs.add(walk(func.block))
         bounds = {s: bound_of(i) for i in walk(func.block) if (s := symbol_of(i)) is not None}
-        super().__init__(Facts(activity, defs, bounds), Builder(), func.params, func.body[:-1])
+        super().__init__(Facts(activity, defs, bounds, Chains()), Builder(), func.params, func.body[:-1])
         suffixes = (name.rpartition("_")[2] for name in bounds)
         self.builder._copies = max((int(s) for s in suffixes if s.isdigit()), default=0)
 
@@ -224,29 +267,54 @@ class Closed:
 
     def __init__(self, region: Body | Branch, body: Sequence[Instr], roots: Sequence[Value], trip: Value | None = None):
         region.outer.negative |= region.negative
-        adjoint = live_body(region.builder.body, roots)
-        read = {arg for instr in inside(adjoint) for arg in instr.args}
-        adjoint = live_body(region.builder.body, (*roots, *(t.rest for t in region.threads if t.top in read)))
         self.forward = region.forward(body)
-        index = region.params[0] if trip is not None else None
-        kept = choose(self.forward, region.params, adjoint, roots, () if index is None else (index,))
         self.reverse = Builder(region.outer.builder)
         self._new: dict[Value, Value] = {}
         self._sizes: dict[str, Size] = {}
-        if index is not None:
-            assert isinstance(region, Body) and region.bound is not None and trip is not None
+        index = [] if trip is None else region.params[:1]
+        kept, adjoint = self._choose(region, roots, index)
+        if trip is not None:
+            assert isinstance(region, Body) and region.bound is not None
             last = self.reverse.sub(region.bound, self.reverse.const(1, i64))
-            self._new[index] = self.reverse.sub(last, trip)
+            self._new[index[0]] = self.reverse.sub(last, trip)
         order = {out: k for k, instr in enumerate(self.forward) for out in instr.outs}
         again = [(order[instr.outs[0]], instr) for instr in kept.remade]
         for value in kept.taped:
-            unpacked = self._keep(region, value)
-            if unpacked is not None:
-                again.append((order[value], unpacked))
-        for _, instr in sorted(again, key=lambda pair: pair[0]):
-            copy_body(self.reverse, (instr,), self._sizes, self._new)
-        copy_body(self.reverse, adjoint, self._sizes, self._new)
+            taken = self._keep(region, value)
+            if taken is not None:
+                again.append((order[value], taken))
+        again.sort(key=lambda pair: pair[0])
+        copy_body(self.reverse, in_order([*(instr for _, instr in again), *adjoint]), self._sizes, self._new)
         self.roots = [self.mapped(root) for root in roots]
+        self.firsts = [self.mapped(u.chain.versions[0]) for u in self.undone]
+
+    def _choose(self, region: Body | Branch, roots: Sequence[Value], index: Sequence[Value]) -> tuple[Kept, list[Instr]]:
+        """What is kept and the adjoint instructions that are done; sets ``undone``. See Note [Undo]."""
+
+        def chooser(adjoint: list[Instr], free: Sequence[Value], chains: Sequence[Chain], blocked: set[Value]) -> Chooser:
+            reads = Reads(dict.fromkeys(roots))
+            reads.add(adjoint)
+            return Chooser(self.forward, region.params, reads, free, chains, blocked, region.overwritten)
+
+        chains = [u.chain for u in region.undos]
+        rigid = {version for chain in chains if not chain.plain for version in chain.versions}
+        adjoint = _live(region, region.without(chains), roots)
+        kept = chooser(adjoint, index, chains, rigid).run()
+        self.undone = [u for u in region.undos if u.chain in kept.undone or u.wanted]
+        if self.undone:
+            rejected = [chain for chain in chains if chain not in [u.chain for u in self.undone]]
+            firsts = [u.chain.versions[0] for u in self.undone]
+            adjoint = _live(region, region.without(rejected), (*roots, *firsts))
+            free = [*index]
+            for u in self.undone:
+                if u.chain in kept.undone:
+                    free += u.chain.versions
+                else:  # it is there for the block around only
+                    rigid.update(u.chain.versions)
+                    free.append(u.chain.versions[-1])
+                self._new[u.chain.versions[-1]] = u.last
+            kept = chooser(adjoint, free, (), rigid).run()
+        return kept, adjoint
 
     def mapped(self, value: Value) -> Value:
         return self._new.get(value, value)
@@ -274,6 +342,13 @@ class Closed:
         return unpacked(value, popped, self.reverse.loc)
 
 
+def _live(region: Region, body: Sequence[Instr], roots: Sequence[Value]) -> list[Instr]:
+    """What ``roots`` need, and of the tapes that are popped for it the versions that are left."""
+    found = live_body(body, roots)
+    read = {arg for instr in inside(found) for arg in instr.args}
+    return live_body(body, (*roots, *(t.rest for t in region.threads if t.top in read)))
+
+
 def _adjoint_of(value: Value) -> Value:
     return Value(f"{value.name}_adj" if value.name else "", value.type)
 
@@ -287,9 +362,10 @@ def _block(old: Block, params: Iterable[Value], body: Sequence[Instr], ends: Ite
 # -- branches ---------------------------------------------------------------------------------------------------------
 def reverse_if(outer: Region, instr: Instr) -> None:
     seeds = [(k, outer.cotangents[out]) for k, out in enumerate(instr.outs) if out in outer.cotangents]
-    if not seeds:
-        return
     branches = [Branch(outer, block) for block in instr.blocks]
+    _undo_in_if(outer, instr, branches)
+    if not seeds and not any(branch.undos for branch in branches):
+        return
     for branch, block in zip(branches, instr.blocks, strict=True):
         for k, ct in seeds:
             branch.contribute(block.results[k], Derivative(ct.value, None, ct.wild))
@@ -301,14 +377,26 @@ def reverse_if(outer: Region, instr: Instr) -> None:
     blocks = []
     for number, part in enumerate(parts):
         rests = [part.rest(t) if k == number else t.top for k, branch in enumerate(branches) for t in branch.threads]
-        blocks.append(part.reverse.close("yield", (*part.roots, *rests)))
+        firsts = [first for first, u in zip(part.firsts, part.undone, strict=True) if u.wanted]
+        blocks.append(part.reverse.close("yield", (*part.roots, *firsts, *rests)))
     outs = [_adjoint_of(v) for v in touched]
+    restored = [u.chain.versions[0] for u in branches[0].undos if u.wanted]
     rests = [rest for branch in branches for _, rest in branch.outs]
-    outer.builder.body.append(Instr(instr.op, (*outs, *rests), instr.args, {}, tuple(blocks), instr.loc))
+    outer.builder.body.append(Instr(instr.op, (*outs, *restored, *rests), instr.args, {}, tuple(blocks), instr.loc))
     wild = outer.facts.wild(instr) or any(ct.wild for _, ct in seeds)
     for value, out in zip(touched, outs, strict=True):
         before = outer.current(value)
         outer.cotangents[value] = Derivative(out, None, wild or (before is not None and before.wild))
+
+
+def _undo_in_if(outer: Region, instr: Instr, branches: Sequence[Branch]) -> None:
+    """Arrays that the branches update are restored if their last version is there, and handed on if the block around asks."""
+    for k, out in enumerate(instr.outs):
+        wanted = out in outer.versions
+        chains = outer.facts.chains.of_branches(instr, k) if wanted or isinstance(outer, Whole) else None
+        if chains is not None and (wanted or any(chain.steps for chain in chains)):
+            for branch, chain in zip(branches, chains, strict=True):
+                branch.undo(chain, out, wanted)
 
 
 def _keep_in_if(outer: Region, instr: Instr, branches: Sequence[Branch], parts: Sequence[Closed]) -> None:
@@ -326,7 +414,7 @@ def reverse_loop(outer: Region, instr: Instr) -> None:
     facts, block = outer.facts, instr.blocks[-1]
     moving = facts.activity.active & facts.activity.useful
     live = [c for c in carried(instr) if c[1][-1] in moving or c[-1] in moving]
-    if not live:
+    if not live and not any(out in outer.versions for out in instr.outs):
         return
     given = [outer.current(out) for *_, out in live]
     wild = facts.wild(instr) or any(ct is not None and ct.wild for ct in given)
@@ -334,6 +422,7 @@ def reverse_loop(outer: Region, instr: Instr) -> None:
     seeds = [_adjoint_of(out) for *_, out in live]
     trip = Value("trip", Type(i64)) if instr.op.name == "for" else None
     body = Body(outer, block, wild, None if trip is None else instr.args[0])
+    _undo_in_loop(outer, instr, body)
     for (_, _, result, _), seed in zip(live, seeds, strict=True):
         body.contribute(result, Derivative(seed, None, wild))
     body.reverse(block.body[:-1])
@@ -346,15 +435,36 @@ def reverse_loop(outer: Region, instr: Instr) -> None:
     outs = [_adjoint_of(v) for v in (*(init for init, *_ in live), *outside)]
     around = [_laid(outer, thread) for thread in body.threads]
     count = _keep_in_loop(outer, instr, body, part, around)
-    params = (*seeds, *(body.accumulators[v] for v in outside), *(t.top for t in body.threads))
+    lasts, restored = _restored_by(instr, part)
+    params = (*seeds, *(body.accumulators[v] for v in outside), *(u.last for u in part.undone), *(t.top for t in body.threads))
     trip = trip or Value("trip", Type(i64))
-    reverse = part.reverse.close("yield", (*part.roots, *map(part.rest, body.threads)), (trip, *params))
-    args = (count, *starts, *(t.top for t in around))
-    outer.builder.body.append(Instr(OPS["for"], (*outs, *(t.rest for t in around)), args, {}, (reverse,), instr.loc))
+    reverse = part.reverse.close("yield", (*part.roots, *part.firsts, *map(part.rest, body.threads)), (trip, *params))
+    args = (count, *starts, *lasts, *(t.top for t in around))
+    all_outs = (*outs, *restored, *(t.rest for t in around))
+    outer.builder.body.append(Instr(OPS["for"], all_outs, args, {}, (reverse,), instr.loc))
     for value, out in zip(outside, outs[len(live) :], strict=True):
         outer.cotangents[value] = Derivative(out, None, wild)
     for (init, *_), out in zip(live, outs, strict=False):
         outer.contribute(init, Derivative(out, None, wild))
+
+
+def _undo_in_loop(outer: Region, instr: Instr, body: Body) -> None:
+    for k, (init, params, result, out) in enumerate(carried(instr)):
+        chain = outer.facts.chains.of_loop(instr, k)
+        if chain is not None:
+            body.undo(chain, Value(params[-1].name, result.type), out in outer.versions and init in outer.versions)
+
+
+def _restored_by(instr: Instr, part: Closed) -> tuple[list[Value], list[Value]]:
+    """Of the arrays that the reversed loop restores, the last versions, with which it begins, and the first ones; these are
+    known by the names of the forward loop's initial values where the block around asks for them."""
+    of = {params[-1]: (init, out) for init, params, _, out in carried(instr)}
+    lasts, firsts = [], []
+    for u in part.undone:
+        init, out = of[u.chain.versions[0]]
+        lasts.append(out)
+        firsts.append(init if u.wanted else Value(init.name, init.type))
+    return lasts, firsts
 
 
 def _laid(outer: Region, thread: Thread) -> Thread:

@@ -10,15 +10,16 @@ were: computed a second time, by other instructions, they might come out otherwi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from pullback.ir.core import Builder, Instr, Loc, Value, sizes_in, symbol_of
+from pullback.ir.core import Builder, Instr, Loc, Value, inside, sizes_in, symbol_of
 from pullback.ir.dims import Size, symbols, upper_bound
 from pullback.ir.ops import OPS
 from pullback.ir.ops.base import Elementwise, Fold, General, Routine, Update, Weighted
-from pullback.ir.types import StackType, Type
+from pullback.ir.types import StackType, Type, f64
+from pullback.passes.undo import Chain
 
 SMALL = 64  # elements up to which a reduction, a product or an update is as cheap to do again as to keep
 TYPICAL = 1000  # what a length that is not known counts as
@@ -28,52 +29,50 @@ REPEATABLE = ("check_index", "match")  # effects that may happen again: what pas
 
 @dataclass(slots=True)
 class Kept:
-    """``taped`` and ``remade`` are in the order of the forward block."""
+    """``taped`` and ``remade`` are in the order of the forward block; ``undone`` are the chains that are worth their tape."""
 
     taped: list[Value]
     remade: list[Instr]
+    undone: list[Chain]
 
 
 @dataclass(slots=True)
-class _Reads:
-    """What instructions read: values, those that decide which way they go, symbols."""
+class Reads:
+    """What instructions read: values, those that decide which way they go, symbols. What they make themselves is left out."""
 
     values: dict[Value, None] = field(default_factory=dict)
     decisions: set[Value] = field(default_factory=set)
     sizes: dict[str, None] = field(default_factory=dict)
 
     def add(self, body: Iterable[Instr]) -> None:
-        for instr in body:
+        made: set[Value] = set()
+        for instr in inside(body):
+            made.update(instr.outs)
             self.values.update(dict.fromkeys(instr.args))
             self.sizes.update(dict.fromkeys(sorted(symbols(sizes_in(instr)))))
-            if instr.blocks and instr.op.name in ("if", "for"):
+            if instr.op.name in ("if", "for"):
                 self.decisions.add(instr.args[0])
-            for block in instr.blocks:
-                self.add(block.body)
+        for value in made:
+            self.values.pop(value, None)
 
 
-def choose(
-    forward: Sequence[Instr],
-    params: Iterable[Value],
-    reverse: Sequence[Instr],
-    roots: Iterable[Value],
-    free: Iterable[Value] = (),
-) -> Kept:
-    """What to keep of the block ``forward`` with ``params`` so that ``reverse`` can run and ``roots`` be given.
+class Chooser:
+    """What to keep of the block ``forward`` with ``params`` so that what is in ``reads`` can be had again.
 
-    Values in ``free`` are there without being kept, and so is what neither ``params`` nor ``forward`` defines.
+    Values in ``free`` are there without being kept, and so is what neither ``params`` nor ``forward`` defines. The versions of
+    ``chains`` are there if these are undone; nothing is made again from values in ``blocked``; those in ``stuck`` are kept as
+    they were, by nature.
     """
-    return _Chooser(forward, params, reverse, roots, free).run()
 
-
-class _Chooser:
     def __init__(
         self,
         forward: Sequence[Instr],
         params: Iterable[Value],
-        reverse: Sequence[Instr],
-        roots: Iterable[Value],
-        free: Iterable[Value],
+        reads: Reads,
+        free: Iterable[Value] = (),
+        chains: Sequence[Chain] = (),
+        blocked: Collection[Value] = (),
+        stuck: Collection[Value] = (),
     ):
         self.made_by = {out: instr for instr in forward for out in instr.outs}
         self.order = {instr: k for k, instr in enumerate(forward)}
@@ -81,11 +80,11 @@ class _Chooser:
         for value in free:
             self.places.pop(value, None)
         self.counts = {symbol: instr for instr in forward if (symbol := symbol_of(instr)) is not None}
-        self.reads = _Reads()
-        self.reads.add(reverse)
-        self.reads.values.update(dict.fromkeys(roots))
+        self.reads, self.blocked, self.stuck = reads, blocked, stuck
         self.needed: dict[Value, None] = {v: None for v in self.reads.values if v in self.places}
         self.below: dict[Value, tuple[Value, ...]] = {}  # of each value that may be made again, what it is made from
+        self.chains = {Value("undo", Type(f64)): chain for chain in chains}  # each with a value that stands for its tape
+        self.undo = {version: tape for tape, chain in self.chains.items() for version in chain.versions}
 
     def run(self) -> Kept:
         self.explore()
@@ -97,8 +96,9 @@ class _Chooser:
                 remade[instr] = None
         for symbol in self.symbols:
             remade[self.counts[symbol]] = None
-        taped = sorted(cut, key=self.places.__getitem__)
-        return Kept(taped, sorted(remade, key=self.order.__getitem__))
+        undone = [chain for tape, chain in self.chains.items() if tape in cut]
+        taped = sorted((v for v in cut if v not in self.chains), key=self.places.__getitem__)
+        return Kept(taped, sorted(remade, key=self.order.__getitem__), undone)
 
     def explore(self) -> None:
         """Find what each needed value can be made from, and the symbols that have to be defined again."""
@@ -121,6 +121,9 @@ class _Chooser:
                 value = pending.pop()
                 if value in self.below or value not in self.places:
                     continue
+                if value in self.undo:
+                    self.below[value] = (self.undo[value],)
+                    continue
                 sizes.extend(symbols(value.type.shape) if isinstance(value.type, Type) else ())
                 instr_ = self.made_by.get(value)
                 if instr_ is None or not self.repeats(instr_):
@@ -135,6 +138,8 @@ class _Chooser:
         if symbol_of(instr) is not None:
             return True
         if instr.blocks or len(instr.outs) != 1 or (op.effect and op.name not in REPEATABLE):
+            return False
+        if instr.out in self.stuck or any(a in self.blocked for a in instr.args):
             return False
         kind = instr.out.type
         if isinstance(kind, StackType) or any(isinstance(a.type, StackType) for a in instr.args):
@@ -159,10 +164,16 @@ class _Chooser:
                     pending.extend(self.below.get(value, ()))
 
     def weight(self, value: Value) -> int:
+        if value in self.chains:
+            return self.tape_of(self.chains[value])
         total = value.type.dtype.bytes
         for size in value.type.shape:
             total *= size if isinstance(size, int) else TYPICAL
         return max(int(total), 1) * (2 if symbols(value.type.shape) & self.counts.keys() else 1)
+
+    def tape_of(self, chain: Chain) -> int:
+        """What the overwritten elements weigh; of a step with blocks it is not known how many there are."""
+        return sum(TYPICAL if step.blocks else self.weight(step.args[-1]) for step in chain.steps) + 1
 
     def cut(self) -> set[Value]:
         nodes = list(self.wanted(set()))
