@@ -73,14 +73,10 @@ def test_z08_float32_is_checked_in_float64():
 
 
 def test_z11_early_exit():
-    """Whatever the support for loops: a trace that froze the exit must not pass for the function."""
+    """A trace that froze the exit must not pass for the function."""
     f, args = case("Z11")
-    try:
-        gradient = f.grad(*args)
-    except pb.TraceError as error:
-        assert "case Z11" in str(error)
-    else:
-        assert np.allclose(gradient, [0, 6, 0]) or not f.check(*args).ok
+    gradient = f.grad(*args)
+    assert np.allclose(gradient, [0, 6, 0]) or not f.check(*args).ok
 
 
 def test_z15_same_bits():
@@ -109,14 +105,16 @@ def test_z17_nan_questions():
     assert gradient.tolist() == [0.0, 1.0]
 
 
-def test_z21_branch_on_a_traced_value():
+def test_z21_a_branch_on_a_traced_value():
+    @pb.compile
     def f(x):
         if x > 0:
-            return x
-        return -x
+            return x**2
+        return -3 * x
 
-    with pytest.raises(pb.TraceError, match=r"(?s)test_behaviours\.py:\d+.*if x > 0.*np\.where"):
-        pb.compile(f)(1.0)
+    for x, value, slope in ((2.0, 4.0, 4.0), (-2.0, 6.0, -3.0), (0.0, 0.0, -3.0)):
+        assert f.vjp(x, seed=-0.5) == (value, -0.5 * slope)
+    assert f.cache_info().specializations == 1  # both ways are in the code
 
 
 def test_z23_lengths_share_compilations():
@@ -137,18 +135,6 @@ def test_z24_reasons_for_compiling():
     assert info.specializations == 2
     assert len(info.reasons) == 2
     assert all("square" in reason for reason in info.reasons)
-
-
-def test_z21_a_branch_on_a_traced_value():
-    @pb.compile
-    def f(x):
-        if x > 0:
-            return x**2
-        return -3 * x
-
-    for x, value, slope in ((2.0, 4.0, 4.0), (-2.0, 6.0, -3.0), (0.0, 0.0, -3.0)):
-        assert f.vjp(x, seed=-0.5) == (value, -0.5 * slope)
-    assert f.cache_info().specializations == 1  # both ways are in the code
 
 
 def test_z25_long_unrolled_loop():

@@ -177,7 +177,7 @@ def _contracted(args: tuple[Any, ...], attrs: Attrs) -> int:
 def sizes_for(func: Func, shapes: Sequence[tuple[int, ...]] | None) -> dict[str, int]:
     """The symbols' values for arguments of these shapes."""
     if shapes is not None:
-        return bind(func.params, shapes, {})
+        return bind(func, shapes, {})
     symbolic = sorted({str(n) for p in func.params for n in p.type.shape if not isinstance(n, int)})
     if symbolic:
         raise UnsupportedError(

@@ -382,7 +382,7 @@ class _Story:
     def _sizes(self) -> dict[str, int]:
         from pullback.ir.interp import bind
 
-        return bind(self.func.params, [np.shape(v) for v in self.inputs], {})
+        return bind(self.func, [np.shape(v) for v in self.inputs], {})
 
 
 __all__ = ["Explanation", "explain"]

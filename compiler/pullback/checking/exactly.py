@@ -207,7 +207,7 @@ class Exactly:
         reverse, arguments = self._reverse(), [*self.inputs, *self.seeds]
         shapes = [np.shape(a) for a in arguments]
         arrays = [np.asarray(a).astype(p.type.dtype.numpy) for a, p in zip(arguments, reverse.params, strict=True)]
-        plain = Machine(bind(reverse.params, shapes, {}), None)
+        plain = Machine(bind(reverse, shapes, {}), None)
         plain.values.update(zip(reverse.params, arrays, strict=True))
         with np.errstate(all="ignore"):
             plain.block(reverse.block)
