@@ -16,7 +16,7 @@ from pullback.errors import UnsupportedError
 from pullback.ir.core import Block, Instr, Value
 from pullback.ir.types import StackType, bool_, i64
 from pullback.loops.blocks import is_array, param, slots
-from pullback.loops.nest import Accumulator, Buffer, Choice, Fail, For, If, Region, Reserve, Store, Tape, While
+from pullback.loops.nest import Accumulator, Buffer, Choice, Fail, For, If, Region, Reserve, Scope, Store, Tape, While
 from pullback.loops.ranges import bounds, nonnegative
 
 if TYPE_CHECKING:
