@@ -114,7 +114,7 @@ def disagreement(got: Any, expected: Any, tolerance: float) -> str:
 
 def in_turns(functions: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
     """Seconds per call: samples of every function, one of each in every round."""
-    repeats = {name: max(1, int(SAMPLE / max(1e-9, timed(f, 1)))) for name, f in functions.items()}
+    repeats = {name: enough(f) for name, f in functions.items()}
     samples: dict[str, list[float]] = {name: [] for name in functions}
     end = time.perf_counter() + seconds
     while functions:
@@ -124,6 +124,15 @@ def in_turns(functions: Mapping[str, Callable[[], Any]], seconds: float) -> dict
         if count >= MOST or (count >= LEAST and time.perf_counter() > end):
             break
     return samples
+
+
+def enough(function: Callable[[], Any]) -> int:
+    """How many calls make a sample: found by trying, since first calls are slow and the very first may compile."""
+    function()
+    count = 1
+    while count * (each := timed(function, count)) < SAMPLE:
+        count = max(2 * count, min(10 * count, int(SAMPLE / each)))
+    return count
 
 
 def timed(function: Callable[[], Any], repeats: int) -> float:
