@@ -11,7 +11,7 @@ def jacobi_2d(u, f):
     """Sweeps of Poisson's equation, boundary fixed."""
     n, m = u.shape
     u = u.copy()
-    for _ in range(5):
+    for _ in range(20):
         new = u.copy()
         for i in range(1, n - 1):
             for j in range(1, m - 1):
@@ -29,7 +29,7 @@ def heat_1d(u, diffusivity):
 
 def heat_2d(u, k):
     u = u.copy()
-    for _ in range(8):
+    for _ in range(20):
         u[1:-1, 1:-1] += k * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1])
         u[0, :] = u[1, :]
         u[:, -1] = u[:, -2]
@@ -40,7 +40,7 @@ def red_black(u, f):
     """Gauss-Seidel over the cells of one colour, then those of the other."""
     u = u.copy()
     n = u.shape[0]
-    for sweep in range(4):
+    for sweep in range(20):
         for i in range(1, n - 1):
             for j in range(1, n - 1):
                 if (i + j + sweep) % 2 == 0:
@@ -52,7 +52,7 @@ def burgers_upwind(u, dt):
     """The side that the wind comes from decides which difference is taken."""
     n = len(u)
     u = u.copy()
-    for _ in range(15):
+    for _ in range(20):
         old = u.copy()
         for i in range(1, n - 1):
             if old[i] > 0:
@@ -77,7 +77,7 @@ def wave_leapfrog(u, v, c):
 def advection_limited(u, courant):
     """A second-order scheme whose slopes are limited (minmod)."""
     n = len(u)
-    for _ in range(10):
+    for _ in range(20):
         flux = np.zeros(n + 1)
         for i in range(1, n - 1):
             left, right = u[i] - u[i - 1], u[i + 1] - u[i]
@@ -96,7 +96,7 @@ def crank_nicolson(u, r):
     """Each step solves a tridiagonal system."""
     n = len(u)
     u = u.copy()
-    for _ in range(6):
+    for _ in range(20):
         rhs = u.copy()
         rhs[1:-1] = u[1:-1] + 0.5 * r * (u[2:] - 2 * u[1:-1] + u[:-2])
         c, d = np.zeros(n), np.zeros(n)
@@ -131,7 +131,7 @@ def reaction_diffusion(u, v, feed):
     """Gray-Scott on a ring."""
     u, v = u.copy(), v.copy()
     n = len(u)
-    for _ in range(10):
+    for _ in range(20):
         un, vn = u.copy(), v.copy()
         for i in range(n):
             left, right = (i - 1) % n, (i + 1) % n

@@ -90,7 +90,7 @@ def triangular_solves(L, b):
 def gauss_seidel(A, b):
     n = len(b)
     x = np.zeros(n)
-    for _ in range(6):
+    for _ in range(20):
         for i in range(n):
             s = 0.0
             for j in range(n):
@@ -206,7 +206,7 @@ def matrix_exponential(A):
     X = A / 2.0**squarings
     n = A.shape[0]
     term, total = np.eye(n), np.eye(n)
-    for k in range(1, 10):
+    for k in range(1, 18):
         term = term @ X / k
         total = total + term
     for _ in range(squarings):

@@ -50,7 +50,7 @@ def n_body_leapfrog(positions, velocities, masses):
     n = len(masses)
     x, v = positions.copy(), velocities.copy()
     dt = 0.01
-    for _ in range(10):
+    for _ in range(20):
         a = np.zeros_like(x)
         for i in range(n):
             for j in range(n):
@@ -151,7 +151,7 @@ def projectile(speed, angle, drag):
 
 def pendulum_period(angle, length):
     """From rest to the first pass through the vertical."""
-    theta, omega, t, dt = angle, 0.0, 0.0, 0.01
+    theta, omega, t, dt, last = angle, 0.0, 0.0, 0.01, angle
     while theta > 0:
         last = theta
         omega -= dt * 9.81 / length * np.sin(theta)

@@ -156,7 +156,7 @@ def richardson(x):
 
 def gradient_descent(x, A):
     """Steps are halved until they descend."""
-    for _ in range(8):
+    for _ in range(20):
         g = A @ x + 0.1 * x**3
         value = 0.5 * x @ A @ x + 0.025 * np.sum(x**4)
         step = 1.0
@@ -173,7 +173,7 @@ def golden_section(a):
     """The place of a minimum; as with bisection the last step is Newton's."""
     ratio = 0.6180339887498949
     low, high = 0.0, 2.0
-    while high - low > 1e-5:
+    while high - low > 1e-7:
         c, d = high - ratio * (high - low), low + ratio * (high - low)
         if (c - a) ** 2 + 0.3 * np.sin(3 * c) < (d - a) ** 2 + 0.3 * np.sin(3 * d):
             high = d

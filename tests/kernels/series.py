@@ -175,7 +175,7 @@ def adaptive_filter(x, d, mu):
 
 def fft_radix_2(real, imag):
     """In place, with the bits of the index reversed by hand."""
-    n = 16
+    n = 8
     re, im = real.copy(), imag.copy()
     j = 0
     for i in range(1, n):
@@ -248,7 +248,7 @@ def k_means(points, centres):
 def mixture_em(x, means, scale):
     """Expectation and maximisation of two normals in one dimension."""
     m0, m1, weight = means[0], means[1], 0.5
-    for _ in range(5):
+    for _ in range(20):
         r = np.zeros(len(x))
         for i in range(len(x)):
             a = (1 - weight) * np.exp(-0.5 * ((x[i] - m0) / scale) ** 2)
@@ -337,7 +337,7 @@ KERNELS = (
     Kernel(biquad, lambda rng, n: (rng.normal(size=n), np.array([0.2, 0.4, 0.2]), np.array([-0.5, 0.3])), sizes=(6, 20)),
     Kernel(goertzel, lambda rng, n: (rng.normal(size=n), 0.9), sizes=(6, 20)),
     Kernel(adaptive_filter, lambda rng, n: (rng.normal(size=n), rng.normal(size=n), 0.05), sizes=(6, 20)),
-    Kernel(fft_radix_2, lambda rng, n: (rng.normal(size=16), rng.normal(size=16)), sizes=(1,)),
+    Kernel(fft_radix_2, lambda rng, n: (rng.normal(size=8), rng.normal(size=8)), sizes=(1,)),
     Kernel(natural_spline, lambda rng, n: (np.cumsum(rng.uniform(0.5, 1.5, n)), rng.normal(size=n)), sizes=(6, 12)),
     Kernel(de_casteljau, lambda rng, n: (rng.normal(size=(n, 2)), 0.3), sizes=(4, 10)),
     Kernel(k_means, lambda rng, n: (rng.normal(size=(n, 2)), rng.normal(size=(2, 2))), sizes=(8, 14)),

@@ -113,9 +113,10 @@ def longest_increasing_weight(x, w):
     return best.max()
 
 
-def knapsack(values, weights, capacity):
+def knapsack(values, weights, start):
     """The weights are integers: they are indices."""
-    table = np.zeros(capacity + 1)
+    table = start.copy()
+    capacity = len(start) - 1
     for i in range(len(values)):
         for c in range(capacity, weights[i] - 1, -1):
             table[c] = max(table[c], table[c - weights[i]] + values[i])
@@ -259,7 +260,7 @@ KERNELS = (
     Kernel(needleman_wunsch, lambda rng, n: (rng.normal(size=(n, n + 2)), 0.4)),
     Kernel(smith_waterman_soft, lambda rng, n: (rng.normal(size=(n, n + 2)), 0.4)),
     Kernel(longest_increasing_weight, lambda rng, n: (rng.normal(size=n), rng.uniform(0.5, 2, n)), sizes=(6, 12)),
-    Kernel(knapsack, lambda rng, n: (rng.uniform(1, 5, n), rng.integers(1, 5, n), 9)),
+    Kernel(knapsack, lambda rng, n: (rng.uniform(1, 5, n), rng.integers(1, 5, n), np.zeros(10))),
     Kernel(floyd_warshall, lambda rng, n: (rng.uniform(0.1, 3, (n, n)),), sizes=(4, 9)),
     Kernel(bellman_ford, lambda rng, n: (rng.uniform(0.1, 3, (n, n)), 1), sizes=(4, 9)),
     Kernel(hmm_forward, lambda rng, n: (np.full(3, 1 / 3), _stochastic(rng, 3), rng.uniform(0.1, 1, (n, 3))), sizes=(5, 12)),
