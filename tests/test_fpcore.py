@@ -120,6 +120,63 @@ def test_gradients(load, expression, at, value, gradient):
     np.testing.assert_allclose(gradients, -3.0 * np.array(gradient), rtol=1e-14)
 
 
+# -- branches and loops -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("expression", "at", "value", "gradient"),
+    [
+        ("(if (< x y) (* x y) (/ x y))", (2.0, 3.0), 6.0, (3.0, 2.0)),
+        ("(if (< x y) (* x y) (/ x y))", (3.0, 2.0), 1.5, (0.5, -0.75)),
+        ("(if (or (< x 0) (< y 0)) 1 (if (and (> x 1) (< y 3 5)) (sqrt x) y))", (4.0, 2.0), 2.0, (0.25, 0.0)),
+        # arms with statements: only the one that is taken runs
+        ("(if (< x 1) (let ([t (* x x)]) (* t y)) (while (< s y) ([s x (* s 2)]) s))", (2.0, 9.0), 16.0, (8.0, 0.0)),
+        ("(if (< x 1) (let ([t (* x x)]) (* t y)) (while (< s y) ([s x (* s 2)]) s))", (0.5, 8.0), 2.0, (8.0, 0.25)),
+        # a while updates its variables at once, a while* one after another
+        ("(while (< n 3) ([a x (+ a b)] [b y a] [n 0 (+ n 1)]) b)", (2.0, 3.0), 7.0, (2.0, 1.0)),
+        ("(while* (< n 3) ([a x (+ a b)] [b y a] [n 0 (+ n 1)]) b)", (2.0, 3.0), 20.0, (4.0, 4.0)),
+        # a condition that needs statements is computed for every trip
+        ("(while (let* ([d (- (* r r) x)] [e (fabs d)]) (> e 1e-12)) ([r x (/ (+ r (/ x r)) 2)]) (* r y))", (9.0, -2.0), -6.0,
+         (-1 / 3, 3.0)),
+        ("(for ([i 4]) ([s y (+ s (* i x))]) s)", (2.0, 3.0), 15.0, (6.0, 1.0)),
+        ("(for ([i 40]) ([s y (+ s (* i x))]) s)", (2.0, 3.0), 1563.0, (780.0, 1.0)),
+        ("(for ([i 3] [j 2]) ([s y (+ s (* (+ i (* 10 j)) x))]) s)", (2.0, 3.0), 75.0, (36.0, 1.0)),
+        ("(for* ([i 2]) ([a x (* a 2)] [b y (+ b a)]) b)", (2.0, 3.0), 15.0, (6.0, 1.0)),
+        ("(for ([i y]) ([s 1 (* s x)]) s)", (2.0, 3.0), 8.0, (12.0, 0.0)),
+        ("(for ([i 0]) ([s x (* s x)]) s)", (2.0, 3.0), 2.0, (1.0, 0.0)),
+        # an inner loop in an update, which starts anew on every trip
+        ("(for ([i 3]) ([s 0 (+ s (while (< t 9) ([t x (* t y)]) t))]) s)", (2.0, 3.0), 54.0, (27.0, 36.0)),
+    ],
+)  # fmt: skip
+def test_branches_and_loops(load, expression, at, value, gradient):
+    f = load(f"(FPCore (x y) {expression})")
+    found, gradients = f.vjp(*at, seed=-2.0)
+    assert found == pytest.approx(value, rel=1e-14)
+    # the last step of a Newton iteration halves the error of the gradient, which is not tested by the condition
+    np.testing.assert_allclose(gradients, -2.0 * np.array(gradient), rtol=1e-9)
+
+
+def test_a_count_that_is_no_integer_stops_the_call(load):
+    f = load("(FPCore (x n) (for ([i n]) ([s x (* s 2)]) s))")
+    assert f(1.0, 5.0) == 32.0
+    with pytest.raises(pb.PullbackError, match="n is no integer"):
+        f(1.0, 2.5)
+
+
+def test_loops_are_written_once(load):
+    """However many trips are known ahead."""
+    f = load("(FPCore (x) (while (< i 100000) ([x x (sin x)] [i 0 (+ i 1)]) x))")
+    assert f.ir("primal", 1.0).count("sin") == 1
+
+
+def test_a_loop_in_single_precision(load):
+    f = load("(FPCore (x) :precision binary32 (while (< s 100) ([s x (* s 1.1)]) s))")
+    s, trips = np.float32(3), 0
+    while s < 100:
+        s, trips = s * np.float32(1.1), trips + 1
+    value, slope = f.vjp(np.float32(3), seed=1.0)
+    assert value == s and value.dtype == slope.dtype == np.float32
+    assert slope == pytest.approx(np.float32(1.1) ** trips, rel=1e-5)  # the powers are rounded in another order
+
+
 # -- formats ----------------------------------------------------------------------------------------------------------
 def test_precision_of_the_whole(load):
     f = load("(FPCore (x) :precision binary32 (/ x 3))")
