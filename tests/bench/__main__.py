@@ -66,6 +66,8 @@ def table(task: Task, figures: list[Figures]) -> Table:
         "value + gradient",
         "ratio",
         "quartiles",
+        "least",
+        "ratio",
         "first call",
         *(("memory",) if task.memory else ()),
     ):
@@ -81,6 +83,8 @@ def table(task: Task, figures: list[Figures]) -> Table:
             duration(figure.gradient),
             ratio(figure.gradient, base and base.gradient),
             "" if figure.spread is None else f"{100 * figure.spread:.0f} %",
+            duration(figure.least),
+            ratio(figure.least, base and base.least),
             duration(figure.cold),
         ]
         if task.memory:

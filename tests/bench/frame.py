@@ -58,6 +58,7 @@ class Figures:
     value: float | None = None
     gradient: float | None = None
     spread: float | None = None  # of the gradient: the quartiles' distance over the median
+    least: float | None = None  # of the gradient: the quickest sample, which a busy machine disturbs least
     cold: float | None = None  # preparation and the first gradient
     memory: int | None = None
     problem: str = ""
@@ -93,6 +94,7 @@ def run(task: Task, seconds: float) -> list[Figures]:
             if kind == "gradient":
                 low, middle, high = statistics.quantiles(samples, n=4)
                 ready[name][0].spread = (high - low) / middle
+                ready[name][0].least = min(samples)
     return figures
 
 
