@@ -27,13 +27,13 @@ MAX_FILE = 2_000_000_000  # bytes of a data file
 
 
 # -- --at and --seed --------------------------------------------------------------------------------------------------
-def assignments(texts: Sequence[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` texts as values by name."""
+def assignments(texts: Sequence[str], any_name: bool = False) -> dict[str, Any]:
+    """``NAME=VALUE`` texts as values by name. ``any_name``: names need not be Python's, as in FPCore."""
     found: dict[str, Any] = {}
     for text in texts:
         name, sign, value = text.partition("=")
         name = name.strip()
-        if not sign or not name.isidentifier():
+        if not sign or not (name if any_name else name.isidentifier()):
             raise CommandError(f"--at {clipped(text)!r}: NAME=VALUE expected, for example --at x=1.5 or --at X=data.npy")
         if _NEXT.search(value) and not value.endswith((".npy", ".json")):
             raise CommandError(f"--at {clipped(text)!r}: {one_each(text)}")

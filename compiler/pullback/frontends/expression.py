@@ -53,6 +53,7 @@ class ExpressionFrontend:
         self.program = program
         self.name = name
         self.doc = program.doc
+        self.aliases = program.aliases
         self.parameters = tuple(
             Parameter(i.name, i.default, i.type if declared is True or (declared and declared[i.name]) else None)
             for i in program.inputs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import keyword
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pullback.frontends.expression_names import (
@@ -77,6 +77,7 @@ class Program:
     body: tuple[ast.stmt, ...]
     helpers: Mapping[str, ast.FunctionDef]
     endless: bool = False
+    aliases: Mapping[str, str] = field(default_factory=dict)  # of inputs whose names are no Python names
 
 
 def read(source: Source) -> Program:

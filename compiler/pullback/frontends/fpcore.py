@@ -119,7 +119,8 @@ def program(core: Core, precision: str = "") -> Program:
     body: list[ast.stmt] = []
     result = writer.write(core.body, Context(outer, names, body))
     body.append(placed(core.body, ast.Return(result.node)))
-    return Program(core.form.file.source, core.doc, tuple(inputs), (), tuple(body), {}, endless=True)
+    aliases = {name: variable.name for name, variable in names.items() if name != variable.name}
+    return Program(core.form.file.source, core.doc, tuple(inputs), (), tuple(body), {}, True, aliases)
 
 
 def _argument(form: Form, writer: Writer, outer: str) -> tuple[Form, str]:

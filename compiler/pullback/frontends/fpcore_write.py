@@ -190,7 +190,11 @@ class Writer(Values):
         if self.override:
             return self.override
         if wanted.text not in PRECISIONS:
-            raise wanted.error(f"{wanted.shown()} is not supported", f"the formats are {', '.join(PRECISIONS)}")
+            raise wanted.error(
+                f"{wanted.shown()} is not supported",
+                f"the formats are {', '.join(PRECISIONS)}; with --precision binary64 (in Python precision='binary64') "
+                "all is done in double precision",
+            )
         return wanted.text
 
     def cast(self, form: Form, at: Context) -> Task:
