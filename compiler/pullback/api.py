@@ -21,12 +21,21 @@ def compile(
     name: str = "",
     fast_math: bool = False,
     symbolic: bool = False,
+    max_trips: int | None = None,
+    checkpoint: int | str | None = None,
 ) -> Any:
     """A Function from a Python function of NumPy arrays, or from a SymPy expression, Matrix, list or dict of them.
 
     As a decorator, plain or with options. ``inputs``: for SymPy, the inputs in argument order. ``fast_math`` lets the machine
     code reorder and assume finite numbers. ``symbolic`` makes every axis a symbol, also those up to 8 that are compiled in
-    otherwise. PullbackError for anything else; what the function computes is looked at when it is called (TraceError,
+    otherwise. ``max_trips`` is the most trips that any loop may make (PullbackError beyond it); there is no limit by default.
+
+    ``checkpoint`` bounds what the gradient of a loop keeps of its forward run, for which it computes parts of that again.
+    Default: every trip keeps what the reverse pass needs (8 bytes for a scalar). A number k: the state at every k-th trip, and
+    the tape of k trips at a time. ``"binomial"``: a fixed number of states, whatever the number of trips (Griewank and Walther
+    2000, algorithm 799).
+
+    PullbackError for anything else than these; what the function computes is looked at when it is called (TraceError,
     UnsupportedError).
 
     >>> @pb.compile
@@ -40,10 +49,24 @@ def compile(
     (-12.0, 9.0)
     """
     if function is None:
-        return lambda f: compile(f, inputs=inputs, name=name, fast_math=fast_math, symbolic=symbolic)
+        return lambda f: compile(
+            f, inputs=inputs, name=name, fast_math=fast_math, symbolic=symbolic, max_trips=max_trips, checkpoint=checkpoint
+        )
     if isinstance(function, CompiledFunction):
         return function
-    return CompiledFunction(_frontend(function, inputs, name), Options(fast_math), symbolic)
+    return CompiledFunction(_frontend(function, inputs, name), _options(fast_math, max_trips, checkpoint), symbolic)
+
+
+def _options(fast_math: bool, max_trips: Any, checkpoint: Any) -> Options:
+    if max_trips is not None and not (_is_count(max_trips) and max_trips >= 0):
+        raise PullbackError(f"max_trips is a number of trips, 0 or more, or None; got {max_trips!r}")
+    if checkpoint is not None and checkpoint != "binomial" and not (_is_count(checkpoint) and checkpoint >= 1):
+        raise PullbackError(f'checkpoint is a number of trips, 1 or more, or "binomial" or None; got {checkpoint!r}')
+    return Options(fast_math, max_trips, checkpoint)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _frontend(function: Any, inputs: Sequence[Any] | None, name: str, caller: str = "compile") -> Any:
@@ -80,11 +103,20 @@ def _is_sympy(value: Any) -> bool:
     return isinstance(value, (sympy.Basic, sympy.MatrixBase, sympy.NDimArray))
 
 
-def load(path: str | Path, *, fast_math: bool = False, core: str = "", precision: str = "") -> CompiledFunction:
+def load(
+    path: str | Path,
+    *,
+    fast_math: bool = False,
+    core: str = "",
+    precision: str = "",
+    max_trips: int | None = None,
+    checkpoint: int | str | None = None,
+) -> CompiledFunction:
     """The Function of an expression file, or of an FPCore file. ExpressionError (file, line, column) if it is wrong.
 
     ``core``: which FPCore of a ``.fpcore`` file that holds several, by its name or as ``"#2"``. ``precision``: ``"binary64"``
-    or ``"binary32"`` for all numbers of an FPCore, whatever it says itself.
+    or ``"binary32"`` for all numbers of an FPCore, whatever it says itself. The other options are those of
+    ``pb.compile``.
 
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
@@ -97,7 +129,7 @@ def load(path: str | Path, *, fast_math: bool = False, core: str = "", precision
 
     from pullback.frontends.expression import ExpressionFrontend
 
-    return CompiledFunction(ExpressionFrontend.load(Path(path), core, precision), Options(fast_math))
+    return CompiledFunction(ExpressionFrontend.load(Path(path), core, precision), _options(fast_math, max_trips, checkpoint))
 
 
 # -- transforms: Function -> Function -------------------------------------------------------------------------------
@@ -117,7 +149,9 @@ def _transform(f: Any, caller: str, kind: str, wrt: Any, **options: Any) -> Comp
     function = _function(f, caller)
 
     def make() -> CompiledFunction:
-        return CompiledFunction(getattr(transforms, kind)(function, wrt, **options), function.options, function._symbolic)
+        return CompiledFunction(
+            getattr(transforms, kind)(function, wrt, **options), Options(function.options.fast_math), function._symbolic
+        )
 
     return function.derived((kind, _key(wrt), *options.values()), make)
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from pullback_runtime.function import Function
 from pullback_runtime.signature import LEAF, flatten, map_leaves
 
 if TYPE_CHECKING:
+    from pullback.frontends.traced import Traced
     from pullback.specialize import Specialization
 
 
@@ -70,12 +72,27 @@ class CompiledFunction(Function):
             return _compile_again, (original, self.__name__, self.options, self._symbolic)
         return super().__reduce__()
 
+    def traced(self, specs: Sequence[Any]) -> Traced:
+        """What the frontend makes of the function for these arguments, with what the options say about its loops."""
+        found: Traced = self.frontend.trace(specs)
+        options = self.options
+        if options.max_trips is None and options.checkpoint is None:
+            return found
+        from pullback.passes.limits import limit_trips, with_checkpoints  # only where it is asked for
+
+        func = found.func
+        if options.max_trips is not None:
+            func = limit_trips(func, options.max_trips)
+        if options.checkpoint is not None:
+            func = with_checkpoints(func, options.checkpoint)
+        return replace(found, func=func)
+
     def _trace(self, arguments: Arguments) -> Specialization:
         from pullback.specialize import Specialization  # which loads the passes
 
         specs = specs_of(self.parameters, arguments)
         try:
-            traced = self.frontend.trace(specs)
+            traced = self.traced(specs)
         except RecursionError:
             raise TraceError(
                 f"tracing {self.__name__} went too deep: a function calls itself without an end that depends only on the "

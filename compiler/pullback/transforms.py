@@ -91,7 +91,7 @@ class Gradient(_Derived):
         self.value = value
 
     def trace(self, arguments: Sequence[Any]) -> Traced:
-        traced: Traced = self.base.frontend.trace(arguments)
+        traced: Traced = self.base.traced(arguments)
         func = optimize(traced.func)
         kinds = [r.type for r in func.results]
         if traced.output is not LEAF or kinds[0].rank or not kinds[0].is_float:
@@ -117,7 +117,7 @@ class Reverse(_Derived):
 
     def trace(self, arguments: Sequence[Any]) -> Traced:
         *given, seed = arguments
-        traced: Traced = self.base.frontend.trace(given)
+        traced: Traced = self.base.traced(given)
         func = optimize(traced.func)
         kinds = [r.type.dtype.name for r in func.results]
         matched = binding.match_seed(self.base.__name__, traced.output, kinds, [r.type.rank for r in func.results], seed)
@@ -144,7 +144,7 @@ class Pushforward(_Derived):
 
     def trace(self, arguments: Sequence[Any]) -> Traced:
         *given, directions = arguments
-        traced: Traced = self.base.frontend.trace(given)
+        traced: Traced = self.base.traced(given)
         func = optimize(traced.func)
         extra = _Extra(self.base.__name__, func, given, flatten(directions)[0], _wrong_tangent)
         firsts = list(accumulate((flatten(a)[1].size for a in given), initial=0))

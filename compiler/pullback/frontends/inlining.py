@@ -21,12 +21,11 @@ from pullback.passes.inline import inline
 def trace_hook(function: Any, values: Sequence[Any]) -> tuple[bool, Any]:
     """What the runtime asks when a compiled function is called: within a trace, the call becomes part of it."""
     trace = active()
-    frontend = getattr(function, "frontend", None)
-    if trace is None or frontend is None:
+    if trace is None or getattr(function, "frontend", None) is None:
         return False, None
     leaves: list[Array] = []
     specs = [_specs(trace, tree, leaves, p.name) for p, tree in zip(function.parameters, values, strict=True)]
-    return True, inline_traced(trace, frontend.trace(specs), leaves, function.__name__)
+    return True, inline_traced(trace, function.traced(specs), leaves, function.__name__)
 
 
 def _specs(trace: Trace, tree: Any, leaves: list[Array], path: str) -> Any:

@@ -253,6 +253,11 @@ class Builder:
         root._copies += 1
         return f"{symbol}_{root._copies}"
 
+    def copied_symbols(self, func: Func) -> None:
+        """Name the symbols of copies unlike those that ``func`` has."""
+        suffixes = (symbol.rpartition("_")[2] for instr in walk(func.block) if (symbol := symbol_of(instr)) is not None)
+        self._copies = max((int(s) for s in suffixes if s.isdigit()), default=0)
+
     def close(self, terminator: str, values: Sequence[Value], params: Sequence[Value] = ()) -> Block:
         """End the block with ``yield`` or ``return``."""
         from pullback.ir.ops import OPS

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``fast_math`` allows reassociation, contraction and the absence of NaN and infinities: the user's choice."""
+    """``fast_math`` allows reassociation, contraction and the absence of NaN and infinities: the user's choice.
+
+    ``max_trips``: a loop that makes more is an error. ``checkpoint``: how the tapes of loops are bounded; see ``pb.compile``.
+    """
 
     fast_math: bool = False
+    max_trips: int | None = None
+    checkpoint: int | str | None = None

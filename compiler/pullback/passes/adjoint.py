@@ -18,6 +18,7 @@ from pullback.passes.activity import Activity
 from pullback.passes.adjoint_control import Whole
 from pullback.passes.chain import Derivative
 from pullback.passes.rewrite import type_of
+from pullback.passes.segments import in_segments
 
 
 def adjoint(func: Func, wrt: Sequence[Value], seeded: Sequence[Value] | None = None, primal: bool = True) -> Func:
@@ -28,6 +29,7 @@ def adjoint(func: Func, wrt: Sequence[Value], seeded: Sequence[Value] | None = N
     """
     if seeded is None:
         seeded = [v for v in func.results if type_of(v).is_float]
+    func = in_segments(func)
     whole = Whole(func, Activity(func, wrt, seeded))
     b = whole.builder
     seeds = []

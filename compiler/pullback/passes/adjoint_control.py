@@ -28,6 +28,7 @@ from pullback.passes.chain import Derivative, may_be_infinite
 from pullback.passes.dce import live_body
 from pullback.passes.inline import copy_body
 from pullback.passes.rewrite import Definitions
+from pullback.passes.segments import AGAIN
 from pullback.passes.tape import Chooser, Kept, Reads, bound_of, packed, unpacked
 from pullback.passes.undo import Chain, Chains, in_order, reading, restoring
 
@@ -186,8 +187,7 @@ class Whole(Region):
         defs.add(walk(func.block))
         bounds = {s: bound_of(i) for i in walk(func.block) if (s := symbol_of(i)) is not None}
         super().__init__(Facts(activity, defs, bounds, Chains()), Builder(), func.params, func.body[:-1])
-        suffixes = (name.rpartition("_")[2] for name in bounds)
-        self.builder._copies = max((int(s) for s in suffixes if s.isdigit()), default=0)
+        self.builder.copied_symbols(func)
 
     def gradient(self, value: Value) -> Value:
         """The cotangent of ``value``, named for it."""
@@ -433,9 +433,14 @@ def reverse_loop(outer: Region, instr: Instr) -> None:
 
     part = Closed(body, block.body[:-1], ends, trip)
     outs = [_adjoint_of(v) for v in (*(init for init, *_ in live), *outside)]
-    around = [_laid(outer, thread) for thread in body.threads]
-    count = _keep_in_loop(outer, instr, body, part, around)
     lasts, restored = _restored_by(instr, part)
+    if "again" in instr.attrs:
+        around, count, lasts = _run_again(outer, instr, body, part, lasts)
+    else:
+        around = [_laid(outer, thread) for thread in body.threads]
+        before, taping, count = _taping(instr, body, part, around)
+        outer.before.setdefault(instr, []).extend(before)
+        outer.instead[instr] = taping
     params = (*seeds, *(body.accumulators[v] for v in outside), *(u.last for u in part.undone), *(t.top for t in body.threads))
     trip = trip or Value("trip", Type(i64))
     reverse = part.reverse.close("yield", (*part.roots, *part.firsts, *map(part.rest, body.threads)), (trip, *params))
@@ -473,29 +478,45 @@ def _laid(outer: Region, thread: Thread) -> Thread:
     return outer.thread(thread.element, Value("tape", kind), Value("tape", kind), thread.trips)
 
 
-def _keep_in_loop(outer: Region, instr: Instr, body: Body, part: Closed, around: Sequence[Thread]) -> Value:
-    """The forward loop with its tapes; a ``while`` counts its trips. Returns their number."""
+def _run_again(
+    outer: Region, instr: Instr, body: Body, part: Closed, lasts: Sequence[Value]
+) -> tuple[list[Thread], Value, list[Value]]:
+    """A loop of Note [Segments] makes its tapes within the reverse pass. The tapes there, the trips, and the arrays with which
+    undoing begins."""
+    around = []
+    for thread in body.threads:
+        start = outer.builder.emit(OPS["stack.new"], (), {"element": thread.element})[0]
+        around.append(Thread(thread.element, start, Value("tape", thread.start.type), start, Value("tape", thread.start.type)))
+    before, taping, count = _taping(instr, body, part, around)
+    new: dict[Value, Value] = {}
+    copy_body(outer.builder, (*before, taping), {}, new)
+    for thread in around:
+        thread.top = new[thread.end]
+    return around, new.get(count, count), [new[last] for last in lasts]
+
+
+def _taping(instr: Instr, body: Body, part: Closed, around: Sequence[Thread]) -> tuple[list[Instr], Instr, Value]:
+    """The forward loop with its tapes, what comes before it, and the number of its trips, which a ``while`` counts."""
     block = instr.blocks[-1]
     args, outs = [t.start for t in around], [t.end for t in around]
     params, ends = [t.start for t in body.threads], [t.end for t in body.threads]
     count = instr.args[0]
+    before: list[Instr] = []
+    blocks = []
     if instr.op.name == "while":
         b = Builder(loc=instr.loc)
         args.append(b.const(0, i64))
-        outer.before.setdefault(instr, []).extend(b.body)
+        before = b.body
         params.append(Value("count", Type(i64)))
         b = Builder(loc=instr.loc)
         ends.append(b.add(params[-1], b.const(1, i64)))
         part.forward += b.body
         count = Value("count", Type(i64))
         outs.append(count)
-    if outs:
-        blocks = [_block(block, (*block.params, *params), part.forward, (*block.results, *ends))]
-        if instr.op.name == "while":
-            condition = instr.blocks[0]
-            again = (Value(p.name, p.type) for p in params)
-            blocks.insert(0, Block((*condition.params, *again), condition.body))
-        outer.instead[instr] = Instr(
-            instr.op, (*instr.outs, *outs), (*instr.args, *args), instr.attrs, tuple(blocks), instr.loc
-        )
-    return count
+        condition = instr.blocks[0]
+        again = (Value(p.name, p.type) for p in params)
+        blocks.append(Block((*condition.params, *again), condition.body))
+    blocks.append(_block(block, (*block.params, *params), part.forward, (*block.results, *ends)))
+    outs_, args_ = (*instr.outs, *outs), (*instr.args, *args)
+    attrs = {name: value for name, value in instr.attrs.items() if name not in AGAIN}  # this one is not to be run again
+    return before, Instr(instr.op, outs_, args_, attrs, tuple(blocks), instr.loc), count

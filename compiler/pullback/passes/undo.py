@@ -85,6 +85,8 @@ class Chains:
         if instr.op.name == "if":
             parts = self.of_branches(instr, k)
             return parts[0].versions[0] if parts and any(part.steps for part in parts) else None
+        if "again" in instr.attrs:  # it runs again from its initial values, so these must be there before it is reversed
+            return None
         return instr.args[len(instr.args) - len(instr.outs) + k] if self.of_loop(instr, k) else None
 
     def _between(self, block: Block, first: Value, last: Value) -> Chain | None:
