@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pullback.explain_blocks import Course, course, operands, passed_on, results
+from pullback.explain_blocks import Course, course, operands, passed_on
 from pullback.ir.algebra import Numbers
 from pullback.ir.core import Block, Builder, Func, Instr, Value
 from pullback.ir.interp import run, trace_values
@@ -279,7 +279,7 @@ class _Story:
             Forward(k, self.words.of(out).text, text, self.values[out], i.loc.line, course if out is shown[0] else None)
             for k, i in enumerate(steps, 1)
             for text, course in [(self.words.step(i), courses.get(i))]
-            for shown in [results(self.func, i)]
+            for shown in [self.words.told(i)]
             for out in shown
         )
         numbers = {i: k for k, i in enumerate(steps, 1)}

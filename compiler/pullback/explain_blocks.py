@@ -79,14 +79,6 @@ def operands(instr: Instr) -> tuple[Value, ...]:
     return (*instr.args, *captured(instr.blocks)) if instr.blocks else instr.args
 
 
-def results(func: Func, instr: Instr) -> list[Value]:
-    """The results of an instruction that are told: of a branch or a loop those that are used or have a name."""
-    if not instr.blocks or len(instr.outs) == 1:
-        return list(instr.outs)
-    used = {*func.results, *(v for _, v in func.names), *(a for i in func.body for a in operands(i))}
-    return [out for out in instr.outs if out in used] or [instr.outs[0]]
-
-
 def passed_on(instr: Instr, wanted: set[Value], incoming: Mapping[Value, Any], values: Any, sizes: Any) -> dict[int, Any]:
     """What a branch or loop makes of the gradients of its results: by place among the operands, those that are ``wanted``."""
     given = [Value(a.name, a.type) for a in instr.args]
@@ -112,7 +104,8 @@ def course(instr: Instr, words: Vocabulary, values: Mapping[Value, Any], incomin
     if count > TOLD:
         return Course(summary)
     params = instr.blocks[-1].params[instr.op.name == "for" :]
-    named = [(k, inner.parameter(p)) for k, p in enumerate(params) if p.type.dtype.kind != "b"]
+    told = words.told(instr)
+    named = [(k, inner.parameter(p)) for k, p in enumerate(params) if instr.outs[k] in told and p.type.dtype.kind != "b"]
     gradients = _gradients(instr, params, states, values, incoming, sizes)
     trips = []
     for number, state in enumerate(states):

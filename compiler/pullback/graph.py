@@ -11,7 +11,6 @@ from typing import Any
 
 from pullback.errors import PullbackError
 from pullback.explain_blocks import operands
-from pullback.explain_blocks import results as told
 from pullback.ir.core import Func, Value
 from pullback.layout import Layout, Size, arrange
 from pullback.wording import Vocabulary
@@ -58,7 +57,7 @@ def nodes(func: Func, notes: Mapping[Value, str] | None = None, outputs: Sequenc
         add(param, param.name, (), "input")
     for instr in words.steps(func):
         sources = tuple(dict.fromkeys(keys[a] for a in operands(instr) if a in keys))
-        for out in told(func, instr):
+        for out in words.told(instr):
             name = words.of(out).text
             add(out, f"{name} = {words.step(instr)}", sources, "step")
     return found

@@ -192,6 +192,7 @@ class Vocabulary:
     def __init__(self, func: Func, outputs: Sequence[str] = ()):
         self.names: dict[Value, str] = {}
         self.inline: dict[Value, Text] = {}
+        self.used = _used(func)
         for param in func.params:
             self.names[param] = param.name
         for name, value in func.names:
@@ -235,17 +236,16 @@ class Vocabulary:
 
     def steps(self, func: Func) -> list[Instr]:
         """The instructions that are worth telling: not those that are written inline, nor those whose result nobody uses."""
-        used = {*func.results, *(value for _, value in func.names)}
         found = []
-        for instr in reversed(func.body[:-1]):
-            if used.isdisjoint(instr.outs):
+        for instr in func.body[:-1]:
+            if self.used.isdisjoint(instr.outs) or all(o in self.inline for o in instr.outs):
                 continue
-            for inner in walk(Block((), (instr,))):
-                used.update(inner.args)
-                used.update(v for block in inner.blocks for v in block.results)
-            if not all(o in self.inline for o in instr.outs):
-                found.append(instr)
-        return found[::-1]
+            found.append(instr)
+        return found
+
+    def told(self, instr: Instr) -> list[Value]:
+        """The results of an instruction that are told: of a branch or a loop those that are used."""
+        return [out for out in instr.outs if out in self.used] if instr.blocks else list(instr.outs)
 
     def step(self, instr: Instr) -> str:
         """The right-hand side of a step."""
@@ -272,6 +272,17 @@ class Vocabulary:
 
 
 # -- blocks -----------------------------------------------------------------------------------------------------------
+def _used(func: Func) -> set[Value]:
+    """The values that results, named values and what they depend on need."""
+    used = {*func.results, *(value for _, value in func.names)}
+    for instr in reversed(func.body[:-1]):
+        if not used.isdisjoint(instr.outs):
+            for inner in walk(Block((), (instr,))):
+                used.update(inner.args)
+                used.update(v for block in inner.blocks for v in block.results)
+    return used
+
+
 def _carried_name(instr: Instr, out: Value) -> str:
     """What a result of a loop is called within it."""
     if instr.op.name not in ("for", "while"):
@@ -337,7 +348,9 @@ class BlockWords:
             head, carried = f"for {self.params[body.params[0]]} in range({self.words.of(self.instr.args[0])})", body.params[1:]
         else:
             head, carried = f"while {self.condition()}", body.params
-        steps = [f"{self.params[p]} = {self.of(v).text}" for p, v in zip(carried, body.results, strict=True) if p is not v]
+        told = self.words.told(self.instr)
+        parts = zip(self.instr.outs, carried, body.results, strict=True)
+        steps = [f"{self.params[p]} = {self.of(v).text}" for out, p, v in parts if out in told and p is not v]
         done = "; ".join(steps)
         return f"{head}: {done if len(done) <= LONGEST else '...'}"
 

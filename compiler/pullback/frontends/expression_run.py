@@ -211,12 +211,12 @@ class Runner(Evaluator):
             self.named[name] = value
 
     # -- blocks -----------------------------------------------------------------------------------------------------
-    def staged(self, node: ast.AST, scope: Scope, construct: Callable[..., None], *parts: Any) -> None:
-        """Do a branch or a loop; the variables that it sets are named after it."""
+    def staged(self, node: ast.AST, scope: Scope, construct: Callable[..., None], *parts: Any, counter: str = "") -> None:
+        """Do a branch or a loop; the variables that it sets are named after it, but for the one that counts its trips."""
         before = dict(scope.values)
         self.guarded(node, construct, *parts)
         for name, value in scope.values.items():
-            if value is not before.get(name):
+            if name != counter and value is not before.get(name):
                 self.name(name, value, scope)
 
     def branch(self, stmt: ast.If, scope: Scope) -> None:
@@ -246,12 +246,15 @@ class Runner(Evaluator):
             )  # fmt: skip
             return
         target = stmt.target
+        name = target.id if isinstance(target, ast.Name) else ""
 
         def trip(item: Any) -> None:
             self.assign(target, item, scope)
             self.block(stmt.body, scope)
 
-        self.staged(stmt, scope, self.control.loop, self.items(stmt.iter, scope), Part(trip, target, *stmt.body), stop)
+        self.staged(
+            stmt, scope, self.control.loop, self.items(stmt.iter, scope), Part(trip, target, *stmt.body), stop, counter=name
+        )
 
     def condition(self, test: ast.expr, scope: Scope) -> Any:
         """Of a ``while``. Where endless loops are programs, True is a traced value like any other."""
