@@ -88,7 +88,7 @@ def table(task: Task, figures: list[Figures]) -> Table:
             duration(figure.cold),
         ]
         if task.memory:
-            cells.append("" if figure.memory is None else f"{figure.memory / 1e6:.2f} MB")
+            cells.append("" if figure.memory is None else f"{figure.memory / 1e3:.0f} kB")
         shown.add_row(figure.contestant, *cells)
     return shown
 

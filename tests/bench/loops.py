@@ -253,7 +253,7 @@ def tasks() -> list[Task]:
             "pendulum", "a while loop over scalars, 10^6 trips", pendulum, swing, (0, 1, 2),
             lambda: by_hand("pendulum", swing, ((), (), ()), short),
             more=[
-                Contestant("pullback checkpoint=1000", bounded(checkpoint=1000)),
+                *(Contestant(f"pullback checkpoint={k}", bounded(checkpoint=k)) for k in (100, 1000, 10000)),
                 Contestant("pullback checkpoint=binomial", bounded(checkpoint="binomial")),
             ],
             tolerance=1e-8, why="10^6 roundings", memory=True, small=short,
