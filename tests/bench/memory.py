@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import re
 import subprocess
@@ -29,10 +31,19 @@ def child(task: Task, contestant: str) -> None:
         print("null")
         return
     calls.small()
+    _release()
     Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
     before = _kilobytes("VmRSS")
     calls.gradient()
     print(1024 * (_kilobytes("VmHWM") - before))
+
+
+def _release() -> None:
+    """Free memory goes back to the system: else what compiling left behind would serve the tape unseen."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
+    if trim is not None:
+        trim(0)
 
 
 def _kilobytes(name: str) -> int:
