@@ -142,6 +142,15 @@ def test_the_error_of_a_file_with_a_branch() -> None:
     )
 
 
+def test_a_limit_of_trips() -> None:
+    for name in ("run", "grad", "check", "explain"):
+        assert "a loop made more than 1 trips" in refused(
+            name, *AT, *(SEED if name in ("grad", "explain") else ()), "--max-trips", "1"
+        )
+    assert good("run", *AT, "--max-trips", "2") == good("run", *AT)
+    assert "--max-trips" in refused("run", *AT, "--max-trips", "-1")
+
+
 # -- FPCore -----------------------------------------------------------------------------------------------------------
 def test_fpcore_by_name_and_number() -> None:
     found = json.loads(good("grad", "two.fpcore:powers of x", "--at", "n*=3", "--at", "x=2", "--seed", "-1", "--json"))

@@ -75,6 +75,28 @@ def test_reverse_agrees_with_forward(name, tmp_path):
     np.testing.assert_allclose(gradients, forward, rtol=1e-9, atol=1e-10 * np.abs(forward).max())
 
 
+@pytest.mark.parametrize("name", ENDLESS)
+def test_endless_loops_stop_at_the_limit(name):
+    """Forward, reverse and in forward mode; the limit and the line are told."""
+    f = pb.load(DATA / "apron.fpcore", core=name, max_trips=1000)
+    seed = 1.0 if name == "Filter" else np.array([1.0, -2.0])
+    for call in (f, lambda *at: f.vjp(*at, seed=seed), lambda *at: f.jvp(*at, tangents=(1.0, 0.0))):
+        with pytest.raises(pb.PullbackError, match=r"more than 1000 trips, .*max_trips.*apron\.fpcore:\d+"):
+            call(0.1, 0.2)
+
+
+def test_a_loop_that_stops_below_rounding_ends_at_the_limit_at_the_latest():
+    """Jacobi's method goes on until nothing changes by 1e-17; whether that comes to pass depends on rounding."""
+    f = pb.load(DATA / "salsa.fpcore", core="Jacobi's Method", max_trips=100_000)
+    point = (0.61, 0.62, 0.6006, 0.601, 0.5, 1 / 3, 0.25, 0.2)
+    try:
+        value = f(*map(np.float32, point))
+    except pb.PullbackError as error:
+        assert "max_trips" in str(error)
+    else:
+        assert value == pytest.approx(-3.35781, rel=1e-4)  # in single precision
+
+
 def test_every_core_is_read():
     found = [c for path in sorted(DATA.glob("*.fpcore")) for c in fpcore.cores(Source.read(path, python=False))]
     assert len(found) == 136

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -83,15 +84,26 @@ Function = Callable[..., Any]
 
 
 def _inputs(function: Function) -> Function:
+    """What all commands take, for the program that they work on."""
+
+    @functools.wraps(function)
+    def loaded(
+        target: str, at: Sequence[str], data: Sequence[str], precision: str | None, max_trips: int | None, **rest: Any
+    ) -> Any:
+        return function(load(target, at, data, precision, max_trips), **rest)
+
+    wrapped: Function = loaded
     precision = "The format of all numbers of an FPCore, whatever it says itself."
+    trips = "Stop with an error when a loop makes more trips."
     for option in (
+        click.option("--max-trips", type=click.IntRange(min=0), metavar="N", help=trips),
         click.option("--precision", type=click.Choice(["binary64", "binary32"]), help=precision),
         click.option("--data", multiple=True, metavar="FILE", help="A table of inputs: .csv (columns), .npz or .json."),
         click.option("--at", multiple=True, metavar="NAME=VALUE", help="An input: a number, a list [1, 2] or a .npy file."),
         click.argument("target", metavar="FILE|EXPRESSION"),
     ):
-        function = option(function)
-    return function
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def _json(function: Function) -> Function:
@@ -116,9 +128,8 @@ def _seed(function: Function) -> Function:
 @_inputs
 @_output
 @_json
-def run(target: str, at: Sequence[str], data: Sequence[str], precision: str | None, output: str | None, as_json: bool) -> None:
+def run(program: Program, output: str | None, as_json: bool) -> None:
     """The value at a point."""
-    program = load(target, at, data, precision)
     values = program.complete("run")
     with reported():
         value = program.function(**values)
@@ -137,10 +148,7 @@ def run(target: str, at: Sequence[str], data: Sequence[str], precision: str | No
 @_output
 @_json
 def grad(
-    target: str,
-    at: Sequence[str],
-    data: Sequence[str],
-    precision: str | None,
+    program: Program,
     seed: str | None,
     seed_mode: str | None,
     wrt: Sequence[str],
@@ -148,7 +156,6 @@ def grad(
     as_json: bool,
 ) -> None:
     """The value and the gradient by each input."""
-    program = load(target, at, data, precision)
     values = program.complete("grad")
     names = list(dict.fromkeys(wrt)) or program.floating()
     if not names:
@@ -176,9 +183,8 @@ def _seed_value(program: Program, seed: str | None) -> Any:
 @cli.command(cls=_Command)
 @_inputs
 @_json
-def check(target: str, at: Sequence[str], data: Sequence[str], precision: str | None, as_json: bool) -> None:
+def check(program: Program, as_json: bool) -> None:
     """Verify the derivatives; exit status 1 if they fail."""
-    program = load(target, at, data, precision)
     values = program.complete("check")
     with reported():
         report = program.function.check(**values)
@@ -196,17 +202,13 @@ def check(target: str, at: Sequence[str], data: Sequence[str], precision: str | 
 @click.option("--graph", metavar="FILE", help="Draw the graph: .svg, .png or .pdf (with Matplotlib), or .dot.")
 @_json
 def explain(
-    target: str,
-    at: Sequence[str],
-    data: Sequence[str],
-    precision: str | None,
+    program: Program,
     seed: str | None,
     seed_mode: str | None,
     graph: str | None,
     as_json: bool,
 ) -> None:
     """The chain rule, step by step."""
-    program = load(target, at, data, precision)
     values = program.complete("explain")
     with reported(program):
         from pullback.explain import explain as tell
@@ -223,9 +225,8 @@ def explain(
 @cli.command(cls=_Command)
 @_inputs
 @click.option("--stage", type=click.Choice(STAGES), default="ir", show_default=True, help="What to print.")
-def emit(target: str, at: Sequence[str], data: Sequence[str], precision: str | None, stage: str) -> None:
+def emit(program: Program, stage: str) -> None:
     """The text of a stage of compilation. Without inputs it is for their declared types."""
-    program = load(target, at, data, precision)
     with reported():
         click.echo(_stage(program, stage, {} if program.missing else program.values))
 

@@ -86,14 +86,16 @@ def is_file(target: str) -> bool:
         return False
 
 
-def load(target: str, at: Sequence[str], data: Sequence[str], precision: str | None = None) -> Program:
+def load(
+    target: str, at: Sequence[str], data: Sequence[str], precision: str | None = None, max_trips: int | None = None
+) -> Program:
     """The program of a file's name or an expression, with the inputs that ``--at`` and ``--data`` give."""
     path = target if os.path.isfile(target) else fpcore.split(target)[0]
     given = assignments(at, any_name=path.lower().endswith(fpcore.SUFFIX))
     tables = [Table(path) for path in data]
     with reported():
         frontend = _frontend(target, given, tables, precision or "")
-        function = CompiledFunction(frontend, Options())
+        function = CompiledFunction(frontend, Options(max_trips=max_trips))
     given = {frontend.aliases.get(name, name): value for name, value in given.items()}
     values = gather(frontend.parameters, given, tables)
     for parameter in frontend.parameters:

@@ -291,6 +291,8 @@ class Writer(Values):
             stop = ast.If(placed(test, ast.UnaryOp(ast.Invert(), condition)), [placed(test, ast.Break())], [])
             body += [*needed, placed(test, stop)]
             condition = constant(test, True)
+        elif isinstance(condition, ast.Constant) and condition.value:  # what follows a ``while True`` would be left out
+            condition = placed(test, ast.UnaryOp(ast.Invert(), constant(test, np.False_)))
         at.body.append(placed(form, ast.While(condition, body, [])))
 
     def _for(
