@@ -2,8 +2,8 @@
 
 Note [Segments]
 A loop with ``checkpoint = k`` becomes a loop over segments of at most k trips each, and a loop over the trips of a segment,
-which is marked ``again``: its tapes are made by running it a second time within the reverse pass, just before it is reversed. So
-only the state at the beginning of each segment is kept, and the tape of one segment at a time.
+which is marked ``again``: its tapes are made by running it a second time within the reverse pass, just before it is reversed.
+So only the state at the beginning of each segment is kept, and the tape of one segment at a time.
 """
 
 from __future__ import annotations

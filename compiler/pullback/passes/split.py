@@ -15,6 +15,7 @@ from pullback.ir.ops.base import Pull
 from pullback.ir.types import Type
 from pullback.passes.dce import dce
 from pullback.passes.tape import bound_of, packed, unpacked
+from pullback.passes.undo import in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def split(func: Func, params: int, results: int) -> Split:
     packing = Builder()
     rooms = [packed(packing, value, bounds) for value in stored]
     unpacking = [unpacked(v, room, UNKNOWN) for v, room in zip(stored, rooms, strict=True) if v is not room]
-    again = [*defined, *unpacking, *again]
+    again = in_order([*defined, *unpacking, *again])
     forward_body = [i for i in func.body[:-1] if not any(out in tainted for out in i.outs) and i not in set(reverse_body)]
     forward = _function(
         f"{func.name}_forward", func.params[:params], [*forward_body, *packing.body], (*func.results[:results], *rooms)
@@ -75,6 +76,7 @@ def _define_symbols(
     sizes = [size for instr in inside(body) for size in sizes_in(instr)]
     sizes += [size for v in (*kept, *stored) if isinstance(v.type, Type) for size in v.type.shape]
     again: list[Instr] = []
+    again_already = {out for instr in body for out in instr.outs}
     pending = sorted(symbols(sizes), reverse=True)
     while pending:
         symbol = pending.pop()
@@ -90,7 +92,7 @@ def _define_symbols(
             (source,) = instr.args
             pending.extend(symbols(sizes_in(instr)))
             bound |= {symbol}
-        if source not in kept and source not in stored:
+        if source not in kept and source not in stored and source not in again_already:
             (kept if source in params else stored).append(source)
     return again[::-1]
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pullback.ir.core import Block, Builder, Instr, Value, inside
+from pullback.ir.core import Block, Builder, Instr, Value, inside, sizes_in, symbol_of
+from pullback.ir.dims import symbols
 from pullback.ir.ops import OPS
 from pullback.ir.ops.base import Update
 from pullback.ir.types import Type
@@ -144,14 +145,17 @@ def restoring(instr: Instr, old: Value) -> Instr:
 
 
 def in_order(body: Sequence[Instr]) -> list[Instr]:
-    """The instructions, each after those whose results it reads, else as they stand."""
+    """The instructions, each after those whose results or sizes it reads, else as they stand."""
     made_by = {out: instr for instr in body for out in instr.outs}
+    counts = {symbol: instr for instr in body if (symbol := symbol_of(instr)) is not None}
     placed: dict[Instr, None] = {}
     for instr in body:
         pending = [instr]
         while pending:
             current = pending[-1]
-            read = (made_by.get(a) for i in inside((current,)) for a in i.args)
+            read = [made_by.get(a) for i in inside((current,)) for a in i.args]
+            if counts:
+                read += [counts.get(symbol) for i in inside((current,)) for symbol in symbols(sizes_in(i))]
             missing = [m for m in read if m is not None and m not in placed and m is not current]
             if missing and current not in placed:
                 pending.extend(missing)
