@@ -24,6 +24,7 @@ from pullback.ir.ops.base import Update
 from pullback.ir.types import StackType, Type, i64
 from pullback.passes.activity import Activity, carried
 from pullback.passes.adjoint_line import Line
+from pullback.passes.binomial import Unit, keeping, reversing
 from pullback.passes.chain import Derivative, may_be_infinite
 from pullback.passes.dce import live_body
 from pullback.passes.inline import copy_body
@@ -265,14 +266,22 @@ class Closed:
     made again what is cheap, and done the adjoint instructions. ``mapped`` gives what a value of those is called there.
     """
 
-    def __init__(self, region: Body | Branch, body: Sequence[Instr], roots: Sequence[Value], trip: Value | None = None):
+    def __init__(
+        self,
+        region: Body | Branch,
+        body: Sequence[Instr],
+        roots: Sequence[Value],
+        trip: Value | None = None,
+        given: Sequence[Value] = (),
+    ):
+        """``trip``: the number of the reverse trip of a ``for``; ``given``: parameters that the reverse block has anyway."""
         region.outer.negative |= region.negative
         self.forward = region.forward(body)
         self.reverse = Builder(region.outer.builder)
         self._new: dict[Value, Value] = {}
         self._sizes: dict[str, Size] = {}
-        index = [] if trip is None else region.params[:1]
-        kept, adjoint = self._choose(region, roots, index)
+        index = region.params[:1]
+        kept, adjoint = self._choose(region, roots, given if trip is None else index)
         if trip is not None:
             assert isinstance(region, Body) and region.bound is not None
             last = self.reverse.sub(region.bound, self.reverse.const(1, i64))
@@ -431,8 +440,29 @@ def reverse_loop(outer: Region, instr: Instr) -> None:
     starts += [outer.total(v) for v in outside]
     ends += [body.total(v) for v in outside]
 
-    part = Closed(body, block.body[:-1], ends, trip)
-    outs = [_adjoint_of(v) for v in (*(init for init, *_ in live), *outside)]
+    if "binomial" in instr.attrs:
+        outs = _reverse_binomial(outer, instr, body, starts, seeds, ends)
+    else:
+        outs = _reverse_trips(outer, instr, body, starts, seeds, ends, trip)
+    for value, out in zip(outside, outs[len(live) :], strict=True):
+        outer.cotangents[value] = Derivative(out, None, wild)
+    for (init, *_), out in zip(live, outs, strict=False):
+        out.name = out.name or (f"{init.name}_adj" if init.name else "")
+        outer.contribute(init, Derivative(out, None, wild))
+
+
+def _reverse_trips(
+    outer: Region,
+    instr: Instr,
+    body: Body,
+    starts: Sequence[Value],
+    seeds: Sequence[Value],
+    ends: Sequence[Value],
+    trip: Value | None,
+) -> Sequence[Value]:
+    """The loop that runs the trips backwards, with the cotangents from ``starts`` to ``ends``; what they are in the end."""
+    part = Closed(body, instr.blocks[-1].body[:-1], ends, trip)
+    outs = [Value(seed.name, seed.type) for seed in (*seeds, *body.accumulators.values())]
     lasts, restored = _restored_by(instr, part)
     if "again" in instr.attrs:
         around, count, lasts = _run_again(outer, instr, body, part, lasts)
@@ -441,16 +471,23 @@ def reverse_loop(outer: Region, instr: Instr) -> None:
         before, taping, count = _taping(instr, body, part, around)
         outer.before.setdefault(instr, []).extend(before)
         outer.instead[instr] = taping
-    params = (*seeds, *(body.accumulators[v] for v in outside), *(u.last for u in part.undone), *(t.top for t in body.threads))
+    params = (*seeds, *body.accumulators.values(), *(u.last for u in part.undone), *(t.top for t in body.threads))
     trip = trip or Value("trip", Type(i64))
     reverse = part.reverse.close("yield", (*part.roots, *part.firsts, *map(part.rest, body.threads)), (trip, *params))
     args = (count, *starts, *lasts, *(t.top for t in around))
     all_outs = (*outs, *restored, *(t.rest for t in around))
     outer.builder.body.append(Instr(OPS["for"], all_outs, args, {}, (reverse,), instr.loc))
-    for value, out in zip(outside, outs[len(live) :], strict=True):
-        outer.cotangents[value] = Derivative(out, None, wild)
-    for (init, *_), out in zip(live, outs, strict=False):
-        outer.contribute(init, Derivative(out, None, wild))
+    return outs
+
+
+def _reverse_binomial(
+    outer: Region, instr: Instr, body: Body, starts: Sequence[Value], seeds: Sequence[Value], ends: Sequence[Value]
+) -> Sequence[Value]:
+    """The same from states that are kept at some trips only; see Note [Binomial checkpoints]."""
+    part = Closed(body, instr.blocks[-1].body[:-1], ends, None, body.params)
+    assert not body.threads and not part.undone, "all that a unit needs comes from its state"
+    unit = Unit(instr, (*seeds, *body.accumulators.values()), part.reverse.body, part.roots)
+    return reversing(outer.builder, unit, *keeping(outer, instr), starts)
 
 
 def _undo_in_loop(outer: Region, instr: Instr, body: Body) -> None:

@@ -3,18 +3,24 @@
 Note [Segments]
 A loop with ``checkpoint = k`` becomes a loop over segments of at most k trips each, and a loop over the trips of a segment,
 which is marked ``again``: its tapes are made by running it a second time within the reverse pass, just before it is reversed.
-So only the state at the beginning of each segment is kept, and the tape of one segment at a time.
+So only the state at the beginning of each segment is kept, and the tape of one segment at a time. ``checkpoint = "binomial"``
+bounds the kept states, too: see ``binomial.py``.
 """
 
 from __future__ import annotations
 
-from pullback.ir.core import Block, Builder, Func, Instr, Value, walk
+from collections.abc import Mapping
+from typing import Any
+
+from pullback.ir.core import NO_ATTRS, Block, Builder, Func, Instr, Value, walk
 from pullback.ir.ops import OPS
 from pullback.ir.types import StackType, Type, i64
+from pullback.passes.binomial import UNIT
 from pullback.passes.inline import copy_body
 from pullback.passes.rewrite import renamed, rewrite_block
 
 AGAIN = {"again": True}
+BINOMIAL = {"binomial": True}
 
 
 def in_segments(func: Func) -> Func:
@@ -31,14 +37,13 @@ def _cut(b: Builder, instr: Instr) -> tuple[Value, ...] | None:
     length = instr.attrs.get("checkpoint")
     if length is None or any(isinstance(out.type, StackType) for out in instr.outs):
         return None
-    if instr.op.name == "for":
-        _cut_for(b, instr, length)
-    else:
-        _cut_while(b, instr, length)
+    attrs = BINOMIAL if length == "binomial" else NO_ATTRS
+    cut = _cut_for if instr.op.name == "for" else _cut_while
+    cut(b, instr, UNIT if length == "binomial" else length, attrs)
     return instr.outs
 
 
-def _cut_for(b: Builder, instr: Instr, length: int) -> None:
+def _cut_for(b: Builder, instr: Instr, length: int, attrs: Mapping[str, Any]) -> None:
     bound, (body,) = instr.args[0], instr.blocks
     k = b.const(length, i64)
     trips = b.maximum(bound, b.const(0, i64))
@@ -52,10 +57,10 @@ def _cut_for(b: Builder, instr: Instr, length: int) -> None:
     within = Block((trip, *body.params[1:]), (index, *body.body))
     ends = outer.emit(instr.op, (count, *state), AGAIN, (within,))
     block = outer.close("yield", ends, (number, *state))
-    b.body.append(Instr(instr.op, instr.outs, (segments, *instr.args[1:]), {}, (block,), instr.loc))
+    b.body.append(Instr(instr.op, instr.outs, (segments, *instr.args[1:]), attrs, (block,), instr.loc))
 
 
-def _cut_while(b: Builder, instr: Instr, length: int) -> None:
+def _cut_while(b: Builder, instr: Instr, length: int, attrs: Mapping[str, Any]) -> None:
     condition, body = instr.blocks
     outer = Builder(b, instr.loc)
     state = tuple(Value(p.name, p.type) for p in body.params)
@@ -72,4 +77,4 @@ def _cut_while(b: Builder, instr: Instr, length: int) -> None:
     within = inner.close("yield", (*body.results, inner.add(trips, inner.const(1, i64))), (*body.params, trips))
     ends = outer.emit(instr.op, (*state, outer.const(0, i64)), AGAIN, (tested, within))
     block = outer.close("yield", ends[:-1], state)
-    b.body.append(Instr(instr.op, instr.outs, instr.args, {}, (condition, block), instr.loc))
+    b.body.append(Instr(instr.op, instr.outs, instr.args, attrs, (condition, block), instr.loc))
