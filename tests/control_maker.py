@@ -17,7 +17,8 @@ from pullback.ir.ops import OPS
 from pullback.ir.types import Type, bool_, f64, i64
 
 DEPTH = 4  # of nested blocks
-WORK = 1500  # instructions that one call does at most
+WORK = 1500  # instructions that one call does, more or less
+MANY = (17, 40, 150)  # trips with which a tape grows
 
 
 @dataclass
@@ -159,7 +160,7 @@ class Maker:
     def statements(self, scope: Scope, steps: int) -> None:
         for _ in range(steps):
             start = len(scope.b.body)
-            if scope.depth < DEPTH and self.work < WORK and self.chance(0.4 - 0.07 * scope.depth):
+            if scope.depth < DEPTH and scope.times < 60 and self.work < WORK and self.chance(0.4 - 0.07 * scope.depth):
                 self.loop(scope) if self.chance(0.65) else self.branch(scope)
             else:
                 self.simple[int(self.rng.integers(len(self.simple)))](self, scope)
@@ -193,6 +194,9 @@ class Maker:
     def bound(self, scope: Scope) -> tuple[Value, int, Size | None]:
         """A loop's bound, how often it runs at most, and the axis whose places the counter runs through."""
         b, kind = scope.b, int(self.rng.integers(8))
+        if scope.times == 1 and self.chance(0.06):
+            many = int(self.one(MANY))
+            return b.const(many, i64), many, None
         sizes = [s for v in scope.visible() for s in v.type.shape if self.lasting(v)]
         if kind < 3 and sizes:
             size = self.one(sizes)
@@ -219,8 +223,10 @@ class Maker:
         scope.add(*scope.b.emit(OPS["for"], [bound, *inits], {}, [body]))
 
     def while_loop(self, scope: Scope, inits: list[Value]) -> None:
-        """Ends after at most five trips; mostly earlier, when the data say so."""
+        """Ends after at most five trips, seldom many; mostly earlier, when the data say so."""
         limit = int(self.rng.integers(0, 6))
+        if scope.times == 1 and self.chance(0.06):
+            limit = int(self.one(MANY))
         first = scope.b.const(int(self.rng.integers(0, 2)), i64)
         inits = [first, *inits]
         here, inside = ([Value("", v.type) for v in inits] for _ in range(2))
