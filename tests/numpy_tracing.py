@@ -49,7 +49,7 @@ def evaluate(traced: Traced, leaves: list[Any]) -> Any:
     """The value by the interpreter. The guards must hold for the arguments that were traced with."""
     verify(traced.func)
     inputs = [*leaves, *(h.read() for h in traced.hidden)]
-    sizes = bind(traced.func.params, [np.shape(a) for a in inputs], {})
+    sizes = bind(traced.func, [np.shape(a) for a in inputs], {})
     assert traced.valid(sizes), [str(g) for g in traced.guards]
     return traced.output.unflatten(run(traced.func, inputs))
 

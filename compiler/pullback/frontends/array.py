@@ -105,7 +105,9 @@ class Array:
         """A length as a traced integer, weak as Python's integers are."""
         if isinstance(size, int):
             return Array.constant(trace, np.array(size, np.int64), weak=True)
-        return Array(trace, trace.here().dim(size), weak=True)
+        array = Array(trace, trace.here().dim(size), weak=True)
+        array.affine = size
+        return array
 
     # -- the value --------------------------------------------------------------------------------------------------
     @property

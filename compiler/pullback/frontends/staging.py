@@ -37,6 +37,7 @@ from pullback.frontends.staging_index import counted
 from pullback.frontends.staging_region import Region
 from pullback.frontends.staging_tree import (
     UNBOUND,
+    Group,
     Lack,
     Lost,
     Merge,
@@ -233,10 +234,18 @@ class Loop:
         self.stage.doubtful.clear()
         if self.is_while:
             region = Region(self.trace, stage.what)
-            now.test = stage.run(region, lambda: self._enter(region, now)[0], lambda state: self._condition(now, region, state))
-            if now.test.nodes:
-                name = stage.name(next(iter(now.test.nodes)))
-                raise self.trace.error(TraceError, f"the condition of {stage.what} changes {name!r}", "change it in the body")
+            entry: dict[Slot, Node] = {}
+
+            def start() -> State:
+                state, _, found = self._enter(region, now)
+                entry.update(found)
+                return state
+
+            now.test = stage.run(region, start, lambda state: self._condition(now, region, state))
+            for slot, node in now.test.nodes.items():
+                if slot not in entry or not _same_parts(node, entry[slot]):
+                    message = f"the condition of {stage.what} changes {stage.name(slot)!r}"
+                    raise self.trace.error(TraceError, message, "change it in the body")
             if self.never:
                 return
         region = Region(self.trace, stage.what)
@@ -350,7 +359,7 @@ class Loop:
             for number in numbers(self.before[slot]):
                 array = number.array
                 if array is not None and number.type.rank and self.stage.world.holders[id(array.root)] > 1:
-                    changed |= self.stage.share(carried, slot)
+                    changed |= self.stage.doubt(carried, slot, array.root)
         return changed
 
     # -- the instruction --------------------------------------------------------------------------------------------
@@ -373,6 +382,13 @@ class Loop:
         if slot in found.late and (isinstance(node, Missing) or slot not in found.body.nodes):
             return found.params[slot]
         return emit(self.trace, merge, node)
+
+
+def _same_parts(a: Node, b: Node) -> bool:
+    """Whether a container holds what it held; it is described anew each time."""
+    if not isinstance(a, Group) or not isinstance(b, Group) or a.keys != b.keys:
+        return False
+    return all(x.original is y.original for x, y in zip(a.parts, b.parts, strict=True))
 
 
 def _block(region: Region) -> Block:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pullback.errors import PullbackError, TraceError
-from pullback.frontends.array import Array
+from pullback.frontends.array import UNROLL_LIMIT, Array
 from pullback.frontends.library import call
 from pullback.frontends.rewrite import HOOKS, is_ours
 from pullback.frontends.staging import UNBOUND, Stage, State, Unreachable, stage_for, stage_if, stage_while, use
@@ -343,6 +343,9 @@ class ControlHooks:
             body()
             trips += 1
             self._warn(trips)
+            if trips > UNROLL_LIMIT and text == "True":
+                message = f"the loop 'while True' at {self.trace.where()} never ends"
+                raise self.trace.error(TraceError, message, "end it by its condition or by break")
         return None
 
     def _staged_while(self, variables: Variables, test: Callable[[], Any], body: Block, stop: str, text: str) -> None:
