@@ -55,9 +55,17 @@ def _enumerate(session: Any, items: Any, start: Any = 0) -> Any:
 
 def _zip(session: Any, *parts: Any, **kwargs: Any) -> Any:
     sources = [found for part in parts if (found := long(session.trace, part, 0)) is not None]
-    if parts and len(sources) == len(parts) and not kwargs:
-        return Zipped(sources)
-    return zip(*parts, strict=kwargs.get("strict", False))
+    strict = bool(kwargs.get("strict", False))
+    if not parts or len(sources) != len(parts):
+        return zip(*parts, strict=strict)
+    for k, source in enumerate(sources[1:], 2):
+        first, other = sources[0].trips, source.trips
+        if strict and not (isinstance(first, Array) or isinstance(other, Array) or session.trace.decide(first, "==", other)):
+            raise ValueError(
+                f"zip() argument {k} is {'shorter' if session.trace.decide(other, '<', first) else 'longer'} than"
+                f" argument{'s 1-' if k > 2 else ' '}{k - 1}"
+            )
+    return Zipped(sources)
 
 
 def _reversed(session: Any, items: Any) -> Any:

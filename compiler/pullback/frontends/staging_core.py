@@ -183,7 +183,9 @@ class Stage:
                     if array.root.region is outcome.region:
                         new.setdefault(id(array.root), set()).add(slot)
                     elif not any(array is a for a in known):
-                        changed |= self._lose(merges, slot) if array.alias is not None else self._doubt(merges, slot, array)
+                        changed |= self._lose(merges, slot) if array.alias is not None else self.doubt(merges, slot, array)
+                    elif self.world.holders[id(array.root)] > 1:  # another name stands for it, or looks into it
+                        changed |= self.doubt(merges, slot, array.root)
         for slots in new.values():
             if len(slots) > 1:
                 for slot in slots:
@@ -200,7 +202,7 @@ class Stage:
     def _ambiguous(self, slot: Slot) -> str:
         return f"{self.name(slot)!r} may be one array or another after {self.what}; writing to either is ambiguous"
 
-    def _doubt(self, merges: dict[Slot, Merge], slot: Slot, array: Array) -> bool:
+    def doubt(self, merges: dict[Slot, Merge], slot: Slot, array: Array) -> bool:
         if any(True for _ in outs(merges[slot])):
             self.doubtful[id(array)] = (array, self._ambiguous(slot))
         return self.share(merges, slot)

@@ -36,15 +36,17 @@ class World:
 
     def _visit(self, values: Sequence[Any]) -> None:
         pending = list(values)
-        while pending:
-            x = pending.pop()
+        closures: list[Any] = []  # share their variables with the functions around them, which count already
+        while pending or closures:
+            again = not pending
+            x = closures.pop() if again else pending.pop()
             if isinstance(x, Array):
-                self.holders[id(x.root)] += 1
+                self.holders[id(x.root)] = max(1, self.holders[id(x.root)] + (not again))
             elif isinstance(x, _ATOMS) or id(x) in self._seen:
                 continue
             else:
                 self._seen.add(id(x))
-                pending += self._parts(x)
+                (closures if again or isinstance(x, types.FunctionType) else pending).extend(self._parts(x))
 
     def _parts(self, x: Any) -> list[Any]:
         if isinstance(x, (list, dict, set)):
