@@ -20,12 +20,15 @@ from pullback.ir.text import key, print_func
 from pullback.ir.verify import verify
 from pullback.llvm import compile as compilation
 from pullback.llvm import compile_kernel
+from pullback.passes.limits import limit_trips, with_checkpoints
 from pullback.passes.pipeline import OPTIMIZE, PASSES, differentiate, optimize, push_forward
 from pullback.passes.split import split
 from tests.control_programs import random_control_program
 from tests.control_shrink import shrink
 
 OPTIMIZED = 7  # LLVM's optimizer is five sixths of the time: it works on one program in so many
+
+CHECKPOINTS: tuple[int | str, ...] = (1, 2, 3, "binomial")
 
 Arrays = list[np.ndarray]
 Property = Callable[[Func, Arrays], bool]
@@ -201,6 +204,39 @@ def _split_agrees(func: Func, args: Arrays, made: Callable[[Func], Callable[[lis
     return True
 
 
+# -- bounds on trips and tapes --------------------------------------------------------------------------------------------
+def checkpoints_change_nothing(func: Func, args: Arrays) -> bool:
+    """What is kept of a loop and what is computed again is a matter of memory and time only."""
+    given = [*args, *seeds_of(func, args)]
+    expected = run(reverse_of(func), given)
+    return all(all_close(run(_checkpointed(func, choice), given), expected) for choice in CHECKPOINTS)
+
+
+def checkpoints_compile(func: Func, args: Arrays) -> bool:
+    given = [*args, *seeds_of(func, args)]
+    expected = run(reverse_of(func), given)
+    return all(all_close(compile_kernel(_checkpointed(func, choice))(given), expected) for choice in CHECKPOINTS)
+
+
+def checkpoints_second_order(func: Func, args: Arrays) -> bool:
+    return all(second_order_agrees(with_checkpoints(func, choice), args) for choice in (2, "binomial"))
+
+
+def limits_change_nothing(func: Func, args: Arrays) -> bool:
+    """As long as they are not reached."""
+    limited = optimize(limit_trips(func, 1000))
+    verify(limited)
+    given = [*args, *seeds_of(func, args)]
+    return all_close(run(differentiate(limited, floats(limited)), given), run(reverse_of(func), given))
+
+
+@functools.lru_cache(maxsize=8)
+def _checkpointed(func: Func, choice: int | str) -> Func:
+    noted = optimize(with_checkpoints(func, choice))
+    verify(noted)
+    return differentiate(noted, floats(noted))
+
+
 # -- second derivatives ---------------------------------------------------------------------------------------------------
 def second_order_agrees(func: Func, args: Arrays) -> bool:
     """The gradient is a function of the arguments and seeds; its reverse and forward mode agree."""
@@ -227,6 +263,10 @@ PROPERTIES: tuple[tuple[Property, int], ...] = (  # for every so many programs: 
     (split_compiles, 8),
     (second_order_agrees, 8),
     (second_order_compiles, 16),
+    (checkpoints_change_nothing, 8),
+    (checkpoints_compile, 32),
+    (checkpoints_second_order, 32),
+    (limits_change_nothing, 32),
 )
 
 
