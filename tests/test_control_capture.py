@@ -736,7 +736,7 @@ def test_a_fixed_loop_that_cannot_be_staged_is_written_out() -> None:
 def test_writing_out_more_than_a_thousand_trips_takes_a_warning() -> None:
     def longer(x: Any) -> Any:
         found = {}
-        for k in range(1001):
+        for k in range(1010):
             found[k] = x
         return found[1000]
 
@@ -789,6 +789,64 @@ def test_nonlocal_names_of_inner_functions() -> None:
         return x * count
 
     agree(function, 2.0)
+
+
+# -- lists ----------------------------------------------------------------------------------------------------------
+def comprehensions(x):
+    squares = [v * v for v in x]
+    heads = [np.sum(x[:i]) for i in range(len(x))]
+    total = 0.0
+    for h in heads:
+        total += h
+    return np.array(squares), sum(v * 2 for v in x), np.mean(heads), max(squares), heads[2], len(heads), total
+
+
+def stacks(x):
+    rows = [np.array([v, 2 * v]) for v in x]
+    return np.stack(rows), np.stack(rows, axis=1), np.concatenate(rows), np.vstack(rows), np.column_stack(rows), sum(rows)
+
+
+def nested_comprehensions(x):
+    return np.array([[i * v for v in x] for i in range(3)]), np.array([sum(v * w for w in x) for v in x])
+
+
+def appends(x):
+    ys, times = [x[0]], [0]
+    for i in range(1, len(x)):
+        ys.append(0.5 * ys[-1] + x[i])
+        times.append(times[-1] + 0.5)
+    return np.array(ys), ys[-1], ys[1], len(ys), sum(ys), np.array(times)
+
+
+def appends_arrays(x):
+    u, history = x.copy(), []
+    for _ in range(30):
+        u = u * 0.9
+        history.append(u)
+    s = 0.0
+    for h in history:
+        s += h[0]
+    return np.array(history), np.stack(history, axis=1), s
+
+
+def lists_of_their_own(x):
+    return [v * 2 for v in x] + [x[0]], [-v for v in x]
+
+
+LISTS = [comprehensions, stacks, nested_comprehensions, appends, appends_arrays, lists_of_their_own]
+
+
+@pytest.mark.parametrize("x", [LONG, SHORT], ids=["symbolic", "static"])
+@pytest.mark.parametrize("function", LISTS, ids=lambda f: f.__name__)
+def test_lists(function: Callable[..., Any], x: np.ndarray) -> None:
+    agree(function, x)
+
+
+@pytest.mark.parametrize("function", LISTS[:-1], ids=lambda f: f.__name__)
+def test_lists_over_symbolic_axes_are_filled_in_loops(function: Callable[..., Any]) -> None:
+    found = ops(function, LONG)
+    assert "for" in found
+    assert len(found) < 250
 
 
 # -- aliasing -------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pullback.frontends import library
 from pullback.frontends.array import Array
 from pullback.frontends.sizes import Length, of_size
 from pullback.frontends.staging_iter import Backward, Numbered, Steps, Zipped, long
+from pullback.frontends.staging_lists import Items, Stacked, as_stacked
 from pullback.ir.types import f64, i64
 
 
@@ -28,7 +29,9 @@ def _len(session: Any, x: Any) -> Any:
         if not x.ndim:
             raise TypeError("len() of unsized object")
         return x.shape[0]
-    return len(x)
+    if type(x) is list and x and isinstance(x[0], Items):
+        return x[0].count + (len(x) - 1)
+    return x.array.shape[0] if isinstance(x, Stacked) else len(x)
 
 
 def _range(session: Any, *bounds: Any) -> Any:
@@ -77,6 +80,9 @@ def _extremum(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     """``max(s, t)`` of traced scalars chooses one of them; a tie gives the first, as in Python, and splits the gradient."""
 
     def function(session: Any, *args: Any, **kwargs: Any) -> Any:
+        listed = as_stacked(args[0]) if len(args) == 1 else None
+        if listed is not None and listed.array.ndim == 1 and not kwargs:
+            return library.call(f"numpy.{plain.__name__}", (listed.array,))
         items = list(args[0]) if len(args) == 1 else list(args)
         if not any(isinstance(x, Array) and x.known is None for x in items):
             return plain(items, **kwargs) if len(args) == 1 else plain(*args, **kwargs)
@@ -104,6 +110,9 @@ def _is_weak(x: Any) -> bool:
 
 
 def _sum(session: Any, items: Any, /, start: Any = 0) -> Any:
+    listed = as_stacked(items)
+    if listed is not None:
+        return library.call("numpy.sum", (listed.array,), {"axis": 0}) + start
     result = start
     for x in items:
         result = result + x
@@ -221,6 +230,14 @@ def _all_or_any(plain: Callable[..., bool], combine: str) -> Callable[..., Any]:
     return function
 
 
+def _sequence(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def function(session: Any, *args: Any) -> Any:
+        listed = as_stacked(args[0]) if args else None
+        return plain(*args) if listed is None else listed
+
+    return function
+
+
 def _divmod(session: Any, x: Any, y: Any) -> Any:
     return divmod(x, y)
 
@@ -244,6 +261,8 @@ _TABLE: list[tuple[Any, Callable[..., Any]]] = [
     (type, _type),
     (getattr, _getattr),
     (print, _print),
+    (list, _sequence(list)),
+    (tuple, _sequence(tuple)),
     (map, _through(map)),
     (filter, _through(filter)),
     (sorted, _through(sorted)),

@@ -27,6 +27,7 @@ from pullback.frontends.operators import is_weak
 from pullback.frontends.promote import wrap
 from pullback.frontends.rewrite import is_rewritten, names_of, rewritten
 from pullback.frontends.sizes import Length
+from pullback.frontends.staging_lists import Items, item_of
 from pullback.frontends.staging_python import ControlHooks
 from pullback.frontends.trace import Trace, is_library
 from pullback_runtime.function import Function
@@ -277,6 +278,8 @@ class Hooks(ControlHooks):
     def item(self, owner: Any, key: Any) -> Any:
         if isinstance(owner, np.ndarray) and contains_traced(key):
             return wrap(owner)[key]
+        if type(owner) is list and owner and isinstance(owner[0], Items):
+            return item_of(owner, key)
         if type(owner) in (list, tuple) and isinstance(key, Array) and key.known is None and key.ndim == 0:
             return self._chosen(owner, key)
         if owner is np.r_ or owner is np.c_:

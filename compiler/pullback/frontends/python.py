@@ -17,6 +17,7 @@ from pullback.frontends.hooks import Session
 from pullback.frontends.inlining import trace_hook
 from pullback.frontends.promote import wrap
 from pullback.frontends.sizes import Length
+from pullback.frontends.staging_lists import written_out
 from pullback.frontends.trace import Trace, located
 from pullback.frontends.traced import Spec, Traced
 from pullback.ir.core import UNKNOWN, Loc
@@ -135,7 +136,7 @@ def plant(trace: Trace, tree: Any, path: str) -> Any:
 
 def finish(trace: Trace, result: Any) -> Traced:
     """Close the trace with what the function returned."""
-    leaves, structure = flatten(result)
+    leaves, structure = flatten(written_out(result))
     arrays = [_output(trace, leaf) for leaf in leaves]
     return trace.finish([a.value for a in arrays], structure, [a.weak for a in arrays])
 

@@ -15,7 +15,7 @@ from typing import Any
 from pullback.errors import TraceError
 from pullback.frontends.source import Function, find
 from pullback.frontends.staging_jumps import VALUE, Jumps
-from pullback.frontends.staging_syntax import ControlRewriter, bound_in, own_nodes, uncertain_in
+from pullback.frontends.staging_syntax import ControlRewriter, bound_in, has_walrus, own_nodes, uncertain_in
 from pullback.frontends.trace import located
 from pullback.ir.core import Loc
 
@@ -187,8 +187,21 @@ class _Rewriter(ControlRewriter):
         self._open(targets, set(), self.plain[-1])
         self.generic_visit(node)
         self._close()
-        node.generators[0].iter = first
+        generator = node.generators[0]
+        simple = len(node.generators) == 1 and not generator.ifs and not generator.is_async and not has_walrus(node)
+        if simple and isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+            return self._collected(node, first)
+        generator.iter = first
         return node
+
+    def _collected(self, node: ast.ListComp | ast.GeneratorExp, items: ast.expr) -> ast.expr:
+        """``[f(v) for v in items]`` by a hook, which is given how one item is made."""
+        one = ast.Tuple([ast.Name("__item__", ast.Load())], ast.Load())
+        target = node.generators[0].target
+        made = self.placed(ast.ListComp(node.elt, [ast.comprehension(target, self.placed(one, node), [], 0)]), node)
+        args = ast.arguments(posonlyargs=[], args=[ast.arg("__item__")], kwonlyargs=[], kw_defaults=[], defaults=[])
+        function = self.placed(ast.Lambda(args, made), node)
+        return self.hook(node, "collected", items, function, ast.Constant(type(node).__name__))
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 

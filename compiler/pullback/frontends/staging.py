@@ -33,11 +33,13 @@ from typing import Any
 from pullback.errors import TraceError
 from pullback.frontends.array import Array
 from pullback.frontends.staging_core import Outcome, Slot, Stage, State, Unreachable, boolean, numbers, use
+from pullback.frontends.staging_growth import appended, array_type, growth, held, start
 from pullback.frontends.staging_index import counted
 from pullback.frontends.staging_region import Region
 from pullback.frontends.staging_tree import (
     UNBOUND,
     Group,
+    Grown,
     Lack,
     Lost,
     Merge,
@@ -147,6 +149,7 @@ class Pass:
     params: dict[Slot, list[Value]] = field(default_factory=dict)
     entry: dict[Slot, Node] = field(default_factory=dict)  # what they are in the body
     counter: Value | None = None
+    trip: Any = None
     test: Outcome | None = None
     body: Outcome | None = None
 
@@ -196,18 +199,24 @@ class Loop:
             del self.trace.pending[waiting:]
         builder = self.trace.builder
         builder.loc = self.stage.loc
-        start = [v for slot, merge in found.carried.items() for v in emit(self.trace, merge, self.before[slot])]
+        first = [v for slot, merge in found.carried.items() for v in self._start(slot, merge)]
         if not self.is_while:
             assert self.bound is not None
-            results = builder.emit(OPS["for"], (self.bound, *start), blocks=blocks)
+            results = builder.emit(OPS["for"], (self.bound, *first), blocks=blocks)
         else:
             count = () if self.trips is None else (builder.const(0, i64),)
-            results = builder.emit(OPS["while"], (*count, *start), blocks=blocks)[len(count) :]
+            results = builder.emit(OPS["while"], (*count, *first), blocks=blocks)[len(count) :]
         after = dict(self.stage.state)
         values = iter(results)
         for slot, merge in found.carried.items():
-            self.stage.place(slot, build(self.trace, merge, values, self.stage.name(slot)), after)
+            name = self.stage.name(slot)
+            grown = held(self.trace, merge, next(values), None) if isinstance(merge, Grown) else None
+            self.stage.place(slot, grown or build(self.trace, merge, values, name), after)
         return after
+
+    def _start(self, slot: Slot, merge: Merge) -> list[Value]:
+        before = self.before[slot]
+        return [start(self.trace, merge, before)] if isinstance(merge, Grown) else emit(self.trace, merge, before)
 
     # -- the fixpoint -----------------------------------------------------------------------------------------------
     def _settled(self) -> Pass | None:
@@ -236,12 +245,12 @@ class Loop:
             region = Region(self.trace, stage.what)
             entry: dict[Slot, Node] = {}
 
-            def start() -> State:
+            def enter_test() -> State:
                 state, _, found = self._enter(region, now)
                 entry.update(found)
                 return state
 
-            now.test = stage.run(region, start, lambda state: self._condition(now, region, state))
+            now.test = stage.run(region, enter_test, lambda state: self._condition(now, region, state))
             for slot, node in now.test.nodes.items():
                 if slot not in entry or not _same_parts(node, entry[slot]):
                     message = f"the condition of {stage.what} changes {stage.name(slot)!r}"
@@ -266,6 +275,13 @@ class Loop:
             region.params.append(now.counter)
         for slot, merge in now.carried.items():
             name = self.stage.name(slot)
+            if isinstance(merge, Grown):
+                params[slot] = [Value(name if name.isidentifier() else "", array_type(merge))]
+                region.params += params[slot]
+                content = held(self.trace, merge, params[slot][0], self._trip(now))
+                self.stage.place(slot, content, state)
+                entry[slot] = describe(self.trace, content)
+                continue
             shapes = [self.trace.canonical_shape(out.type.shape) for out in outs(merge)]
             types = [out.type.with_shape(shape) for out, shape in zip(outs(merge), shapes, strict=True)]
             params[slot] = [Value(name if name.isidentifier() else "", type) for type in types]
@@ -281,9 +297,10 @@ class Loop:
     def _trip(self, now: Pass) -> Any:
         if now.counter is None or self.trips is None:
             return None
-        trip = Array(self.trace, now.counter, weak=True)
-        counted(self.trace, trip, self.trips)
-        return trip
+        if now.trip is None or now.trip.region is not self.trace.region:
+            now.trip = Array(self.trace, now.counter, weak=True)
+            counted(self.trace, now.trip, self.trips)
+        return now.trip
 
     def _condition(self, now: Pass, region: Region, state: State) -> State:
         """Trace the condition of a ``while``; the block yields it."""
@@ -340,12 +357,23 @@ class Loop:
             if slot not in self.before:
                 self.before[slot] = self.stage.before(slot)
             entry = now.entry.get(slot, self.before[slot])
+            after = now.body.node(slot, entry)
             joiner = self.stage.joiner(slot, self.sides, [now.body.region])
             unbound = isinstance(entry, Missing) and isinstance(entry.lack, Unbound)
             if unbound and (joiner.filled or (slot[0] == "name" and self.certain())):
                 joiner.filled = True
                 late.add(slot)
-            carried[slot] = joiner.join(entry, now.body.node(slot, entry), known)
+            grown = None
+            if slot[0] == "content" and not self.is_while and not isinstance(self.trips, Array):
+                assert self.trips is not None
+                grown = growth(joiner, entry, after, known if isinstance(known, Grown) else None, self.trips)
+            if grown is None and isinstance(known, Grown):
+                raise self.trace.error(
+                    TraceError,
+                    f"{self.stage.what} does not append just one item to the list {self.stage.name(slot)!r} in every trip",
+                    "use an array: y = np.zeros(...), y[i] = ...",
+                )
+            carried[slot] = grown or joiner.join(entry, after, known)
         if self.trips is not None and not self.is_while and ("name", self.stop) in carried:
             self.is_while, late = True, set(now.late)
             carried = dict(now.carried)
@@ -379,6 +407,8 @@ class Loop:
     def _yielded(self, found: Pass, slot: Slot, merge: Merge) -> list[Value]:
         assert found.body is not None
         node = found.body.node(slot, found.entry[slot])
+        if isinstance(merge, Grown):
+            return [appended(self.trace, merge, found.params[slot][0], node, self._trip(found))]
         if slot in found.late and (isinstance(node, Missing) or slot not in found.body.nodes):
             return found.params[slot]
         return emit(self.trace, merge, node)

@@ -14,6 +14,7 @@ from pullback.frontends.array import UNROLL_LIMIT, Array
 from pullback.frontends.library import call
 from pullback.frontends.promote import wrap
 from pullback.frontends.sizes import Length, of_size
+from pullback.frontends.staging_lists import as_stacked
 from pullback.frontends.trace import Trace
 from pullback.ir.dims import Size
 
@@ -132,6 +133,9 @@ def source_of(trace: Trace, x: Any) -> Source | None:
         return x
     if isinstance(x, range):
         return Steps(trace, x.start, x.stop, x.step)
+    listed = as_stacked(x)
+    if listed is not None:
+        return Rows(listed.array)
     return Rows(x) if isinstance(x, Array) and x.ndim else None
 
 

@@ -23,10 +23,12 @@ from pullback.frontends.rewrite import HOOKS, is_ours
 from pullback.frontends.staging import UNBOUND, Stage, State, Unreachable, stage_for, stage_if, stage_while, use
 from pullback.frontends.staging_iter import Source, long
 from pullback.frontends.staging_jumps import VALUE
+from pullback.frontends.staging_lists import Stacked
 from pullback.frontends.staging_region import Region
 from pullback.frontends.staging_syntax import BLOCKS
 from pullback.frontends.trace import Trace
 from pullback.ir.core import Value
+from pullback.ir.dims import Dim
 from pullback.ir.types import Type, bool_
 
 FEW_TRIPS = 16  # up to which a loop is written out
@@ -451,6 +453,17 @@ class ControlHooks:
                 optional=(VALUE,), roots=self.reachable(state), text="the loop",
             )  # fmt: skip
         variables.write(after)
+
+    def collected(self, items: Iterable[Any], make: Callable[[Any], list[Any]], kind: str) -> Any:
+        """A comprehension; over an axis that is a symbol it is staged, as one array of its items."""
+        source = long(self.trace, items, 0)
+        if source is None or not isinstance(source.trips, Dim):
+            made = (make(item)[0] for item in items)
+            return list(made) if kind == "ListComp" else made
+        self._stageable("a list of as many items as an axis is long, which")
+        from pullback.frontends.staging_scan import stacked  # which needs this module
+
+        return Stacked(stacked(self.trace, source.trips, lambda k: make(source.at(k))[0]))
 
     def _written_out(self, variables: Variables, items: Iterable[Any], body: Block, stop: str) -> None:
         for trips, item in enumerate(items, 1):

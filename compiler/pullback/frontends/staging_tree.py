@@ -22,6 +22,7 @@ from pullback.frontends.sizes import Length
 from pullback.frontends.trace import Trace
 from pullback.ir import dims
 from pullback.ir.core import Value
+from pullback.ir.dims import Size
 from pullback.ir.types import Shape, Type
 
 
@@ -152,7 +153,16 @@ class Lost:
     remedy: str = "give it a value before"
 
 
-Merge = Keep | Out | Group | Lost
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A list that every trip of a loop appends to, see staging_growth.py: its items' type, and how many it held before."""
+
+    out: Out
+    first: int
+    trips: Size
+
+
+Merge = Keep | Out | Group | Lost | Grown
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +320,8 @@ def same_merge(trace: Trace, a: Merge, b: Merge) -> bool:
         )
     if isinstance(a, Group) and isinstance(b, Group):
         return a.keys == b.keys and all(same_merge(trace, x, y) for x, y in zip(a.parts, b.parts, strict=True))
+    if isinstance(a, Grown) and isinstance(b, Grown):
+        return same_merge(trace, a.out, b.out)
     if isinstance(a, Keep) and isinstance(b, Keep):
         return a.original is b.original or same(a.original, b.original)
     return a == b
@@ -323,6 +335,7 @@ def ghost(merge: Merge) -> Node:
         return Group(merge.original, merge.keys, tuple(map(ghost, merge.parts)))
     if isinstance(merge, Lost):
         return Missing(Lack("", merge.message, merge.remedy))
+    assert isinstance(merge, Keep)
     return Other(merge.original)
 
 
@@ -372,4 +385,5 @@ def build(trace: Trace, merge: Merge, values: Iterator[Value], name: str) -> Any
         return rebuild(merge.original, [build(trace, part, values, name) for part in merge.parts])
     if isinstance(merge, Lost):
         return Lack(name, merge.message, merge.remedy)
+    assert isinstance(merge, Keep)
     return merge.original

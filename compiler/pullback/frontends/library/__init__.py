@@ -23,6 +23,7 @@ from pullback.frontends.library import arrange, create, differences, elementwise
 from pullback.frontends.library import contract as contract
 from pullback.frontends.library import special as special
 from pullback.frontends.sizes import Length
+from pullback.frontends.staging_lists import has_stacked, through
 from pullback.frontends.trace import current
 from pullback.ir.ops.base import TypeMismatch
 from pullback.ir.types import FROM_NUMPY
@@ -50,6 +51,8 @@ __all__ = ["FUNCTIONS", "call", "call_object", "call_ufunc", "join_by_brackets",
 def call(name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
     """A function of the table, by its full name (``numpy.sum``, ``math.sin``, ``scipy.special.erf``)."""
     kwargs = kwargs or {}
+    if has_stacked(args, kwargs):
+        return through(name, args, kwargs)
     function = FUNCTIONS.get(name)
     if function is None:
         raise unsupported(name)
