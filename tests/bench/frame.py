@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-SAMPLE = 2e-3  # seconds that one sample takes at least: a call of microseconds is repeated
-LEAST, MOST = 5, 201  # samples
+SAMPLE = 3e-4  # seconds that one sample takes at least: calls of microseconds are repeated, and few samples are interrupted
+LEAST, MOST = 5, 1001  # samples
 
 
 @dataclass(frozen=True)
