@@ -43,11 +43,13 @@ def test_shown_commands(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_python_blocks_run_in_order() -> None:
-    """As somebody would paste them, one after the other."""
+def test_python_blocks_run_in_order(tmp_path: Path) -> None:
+    """As somebody would paste them into a file, one after the other."""
     names: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)\n```", README, re.DOTALL):
-        exec(compile(block, "README.md", "exec"), names)
+    for number, block in enumerate(re.findall(r"```python\n(.*?)\n```", README, re.DOTALL)):
+        file = tmp_path / f"block{number}.py"  # loops and branches need their source
+        file.write_text(block)
+        exec(compile(block, str(file), "exec"), names)
     assert np.allclose(names["x"].grad, [0.128, -0.096])  # type: ignore[attr-defined]  # a variable
 
 
