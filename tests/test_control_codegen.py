@@ -37,7 +37,7 @@ def agree(func, *args):
     found = compile_kernel(func)(given)
     for value, want in zip(found, expected, strict=True):
         assert np.shape(value) == want.shape
-        np.testing.assert_allclose(np.asarray(value), want, rtol=1e-14, atol=0, err_msg=str(func))
+        np.testing.assert_allclose(np.asarray(value), want, rtol=1e-14, atol=1e-15, err_msg=str(func))
     for old, new in zip(args, given, strict=True):
         np.testing.assert_array_equal(old, new)
     return found
@@ -383,6 +383,100 @@ def test_slices_that_begin_at_a_trip_number():
     for n in (0, 1, 2, 10):
         agree(func, VECTOR[:n])
     assert copies(func) == (1, 0)
+
+
+def test_an_index_of_an_outer_loop_is_checked_in_the_inner_one():
+    func = program("""func @f(%x: f64[n], %y: f64[m], %k: i64) -> f64 {
+  %zero = const 0.0 : f64
+  %three = const 3 : i64
+  %r = for %k (%i, %s = %zero) {
+    %t = for %i (%j, %u = %s) {
+      %p = check_index %i {axis = 0, size = n} : i64
+      %a = gather %x, %p : f64
+      %late = gt %j, %three : bool
+      %b = if %late {
+        %q = check_index %i {axis = 0, size = m} : i64
+        %c = gather %y, %q : f64
+        yield %c
+      } else {
+        yield %a
+      }
+      %v = add %u, %b : f64
+      yield %v
+    }
+    yield %t
+  }
+  return %r
+}
+""")
+    agree(func, VECTOR, VECTOR[:7], 7)
+    agree(func, VECTOR[:4], VECTOR[:0], 4)
+    with pytest.raises(IndexError, match="index 7 .* size 7"):
+        compile_kernel(func)([VECTOR, VECTOR[:7], 8])
+    with pytest.raises(IndexError, match="index 4 .* size 4"):
+        compile_kernel(func)([VECTOR[:4], VECTOR, 5])
+
+
+@pytest.mark.parametrize(
+    ("bound", "index", "checks"),
+    (
+        ("%n", "%i", 0),  # range(n)
+        ("%n", "%back", 0),  # n - 1 - i
+        ("%less", "%next", 0),  # i + 1 for i in range(n - 1)
+        ("%n", "%next", 1),
+        ("%k", "%i", 1),
+        ("%n", "%before", 1),  # i - 1, which may wrap
+    ),
+)
+def test_checks_that_cannot_fail_are_not_made(bound, index, checks):
+    func = program(f"""func @f(%x: f64[n], %k: i64) -> f64 {{
+  %zero = const 0.0 : f64
+  %one = const 1 : i64
+  %n = size {{dim = n}} : i64
+  %less = size {{dim = n - 1}} : i64
+  %r = for {bound} (%i, %s = %zero) {{
+    %b0 = sub %n, %i : i64
+    %back = sub %b0, %one : i64
+    %next = add %i, %one : i64
+    %before = sub %i, %one : i64
+    %p = check_index {index} {{axis = 0, size = n}} : i64
+    %a = gather %x, %p : f64
+    %half = mul %s, %a : f64
+    %v = add %half, %a : f64
+    yield %v
+  }}
+  return %r
+}}
+""")
+    assert compile_kernel(func).texts("loops").count("unless") == checks
+    if (bound, index) == ("%n", "%next"):
+        with pytest.raises(IndexError, match="index 10 is out of bounds"):
+            compile_kernel(func)([VECTOR, 3])
+    else:
+        for n in (0, 1, 10):
+            agree(func, VECTOR[:n], n)
+
+
+def test_what_needs_its_own_element_alone_is_computed_in_place():
+    func = program("""func @f(%n: i64, %x: f64[m], %y: f64[m]) -> (f64[m], f64[m], f64) {
+  %zero = const 0.0 : f64
+  %a, %b, %s = for %n (%i, %u = %x, %v = %y, %t = %zero) {
+    %d = sum %u {axes = [0]} : f64
+    %p = mul %u, %v : f64[m]
+    %q = tanh %p : f64[m]
+    %e = broadcast %d {axes = [], shape = [m]} : f64[m]
+    %w = sub %v, %e : f64[m]
+    %z = sin %w : f64[m]
+    %t2 = add %t, %d : f64
+    yield %q, %z, %t2
+  }
+  return %a, %b, %s
+}
+""")
+    for trips in (0, 1, 2, 5):
+        for n in (0, 1, 10):
+            agree(func, trips, VECTOR[:n], VECTOR[::-1][:n].copy())
+    assert compile_kernel(func).texts("loops").count("region") == 0 and copies(func)[1] == 0
 
 
 # -- branches -----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from pullback.ir.ops.base import Op
 from pullback.ir.types import AnyType, DType, Type
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Node:
     """One scalar. ``kind`` and ``data``: "const" and the number, "size" and the size, "index" and the loop, "param" and its
     position, "load" and the buffer, "current" or "total" and the accumulator, "raw" and the LLVM instruction's name, "op" and
@@ -39,7 +39,7 @@ class Node:
     attrs: Any = None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Buffer:
     """Memory of one array. ``place``: "input", "output", "work", "const" or "tape"; ``number`` its position there.
 
@@ -55,7 +55,7 @@ class Buffer:
     moves: bool = False
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Accumulator:
     """A scalar carried from trip to trip: ``start`` before the first; ``total`` after the last.
 
@@ -70,7 +70,7 @@ class Accumulator:
     value: Node | None = None  # of the body; set once the body is built
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Loop:
     """``extent`` trips over ``body``: part of a nest, without control flow. ``parent`` is what is around it, ``level`` how
     much is around it. An extent that only its region knows is a node."""
@@ -87,7 +87,7 @@ class Loop:
         return 0 if self.parent is None else self.parent.level + 1
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Store:
     """``buffer[position] = value``, or combined with what is there if ``combine`` is given; the position is flat."""
 
@@ -97,7 +97,7 @@ class Store:
     combine: Op | None = None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Fail:
     """Stop the call with message ``number`` if ``ok`` is false; ``values`` are integers for the message."""
 
@@ -116,7 +116,7 @@ class Operand:
     start: Node | None = None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Call:
     """A routine over buffers: "gemm" of ``sizes`` (batch, m, k, n) or "argsort" of (rows, n)."""
 
@@ -126,7 +126,7 @@ class Call:
     sizes: tuple[Size, ...]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Define:
     """Gives a size that the data decide (a mask's count) its value."""
 
@@ -135,7 +135,7 @@ class Define:
 
 
 # -- control flow ---------------------------------------------------------------------------------------------------
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Region:
     """Statements that run together, once or more often: a branch, the body or the condition of a loop."""
 
@@ -147,7 +147,7 @@ class Region:
         return 0 if self.parent is None else self.parent.level + 1
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class For:
     """``bound`` trips; ``carried`` are accumulators without ``combine``."""
 
@@ -157,7 +157,7 @@ class For:
     body: Region
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class While:
     """``body`` as long as ``test``, a node of ``condition``, holds. The body is inside the condition: it knows its nodes."""
 
@@ -167,7 +167,7 @@ class While:
     test: Node | None = None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Choice:
     """A scalar that an ``If`` gives."""
 
@@ -176,7 +176,7 @@ class Choice:
     other: Node
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class If:
     test: Node
     then: Region
@@ -184,7 +184,7 @@ class If:
     choices: list[Choice] = field(default_factory=list)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Swap:
     """The buffers ``into`` get the memory of the buffers ``source``, which are the same ones in another order."""
 
@@ -192,7 +192,7 @@ class Swap:
     source: tuple[Buffer, ...]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Tape:
     """Memory of one stack: elements of ``buffer.type`` one after the other. ``bounded``: made at once, for a known capacity;
     ``region``: where it begins; ``source``: the parameter that it is, ``result``: what the caller gets it as."""
@@ -204,7 +204,7 @@ class Tape:
     result: int | None = None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Reserve:
     """Make room in a tape for element ``height`` and, of a bounded one, all below it: else the call stops with message
     ``number``."""
@@ -227,7 +227,7 @@ class Message:
     loc: Loc
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Program:
     """A whole kernel. ``results``: for each result a Buffer (stored there) or a Node (a scalar)."""
 

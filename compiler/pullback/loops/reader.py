@@ -126,9 +126,12 @@ class Reader:
         elif high is not None and nonnegative(instr.attrs["size"] - 1 - high):
             return index
         ok = s.raw("icmp ult", bool_, wrapped, size)
+        if ok in s.tested:
+            return wrapped
+        s.tested.add(ok)
         axis = instr.attrs["axis"]
         number = self._message(instr, "IndexError", f"index {{0}} is out of bounds for axis {axis} with size {{1}}")
-        scope = wrapped.scope.body if wrapped.scope else s.body
+        scope = ok.scope.body if ok.scope else s.body
         scope.append(Fail(ok, number, (index, size)))
         return wrapped
 

@@ -32,6 +32,7 @@ class Scalars:
         self.body = body  # of the innermost region
         self.region: Region | None = None
         self.symbols: dict[str, Node] = {}
+        self.tested: set[Node] = set()  # conditions without which the call has stopped where they were made
         self._global: dict[Key, Node] = {}  # of the innermost region
         self._outer: list[tuple[dict[Key, Node], list[Statement], Region | None]] = []
         self._nest: dict[Key, Node] = {}
