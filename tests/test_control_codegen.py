@@ -411,9 +411,9 @@ def test_an_index_of_an_outer_loop_is_checked_in_the_inner_one():
 """)
     agree(func, VECTOR, VECTOR[:7], 7)
     agree(func, VECTOR[:4], VECTOR[:0], 4)
-    with pytest.raises(IndexError, match="index 7 .* size 7"):
+    with pytest.raises(IndexError, match=r"index 7 .* size 7"):
         compile_kernel(func)([VECTOR, VECTOR[:7], 8])
-    with pytest.raises(IndexError, match="index 4 .* size 4"):
+    with pytest.raises(IndexError, match=r"index 4 .* size 4"):
         compile_kernel(func)([VECTOR[:4], VECTOR, 5])
 
 
