@@ -155,6 +155,8 @@ model.expr:3:8: operands could not be broadcast together with shapes (3,) (4,)
   lengths must be equal, or one of them 1""",
 }
 
+ALIAS = "x: f64\ny = zeros(3)*x\nz = y\n{}\nreturn y + z"  # two names for one array, and a write after one may have changed
+
 
 @pytest.mark.parametrize("text", WHOLE)
 def test_whole_message(text: str) -> None:
@@ -222,6 +224,10 @@ def test_whole_message(text: str) -> None:
         ("x: f64\nfor i, j in x:\n    y = i\nreturn x", "a loop has one variable"),
         ("x: f64\nfor i in x:\n    x = i\nreturn x", "a loop goes over a range or an array"),
         ("x: f64\nfor i in range(0, 3, 0):\n    x = i\nreturn x", "range() arg 3 must not be zero"),
+        (ALIAS.format("if x > 0:\n    z = ones(3)\nz[0] = 2.0"), "'z' may be one array or another after the if 'x > 0'"),
+        (ALIAS.format("if x > 0:\n    z = ones(3)\ny[0] = 2.0"), "'z' may be one array or another after the if 'x > 0'"),
+        (ALIAS.format("for i in range(99):\n    if x > i:\n        z = z + 1\ny[0] = x"), "'z' may be one array or another"),
+        (ALIAS.format("while x > z[0]:\n    z = z + 1\nz[0] = x"), "'z' may be one array or another after the loop"),
         ("x: f64\n__y = 1\nreturn x", "its name starts with __"),
         ("x: f64\nfor i in range():\n    x = i\nreturn x", "range takes one to three numbers"),
         ("x: f64\ny = range(3)\nreturn x", "as an array it is arange(n)"),
