@@ -15,7 +15,8 @@ from pullback.ir.core import Func, Value
 from pullback.ir.dims import Dim, Size, symbols
 from pullback.ir.types import Type
 from pullback.passes.activity import Activity
-from pullback.passes.adjoint_control import Whole
+from pullback.passes.adjoint_control import reverse
+from pullback.passes.adjoint_regions import Whole
 from pullback.passes.chain import Derivative
 from pullback.passes.rewrite import type_of
 from pullback.passes.segments import in_segments
@@ -39,7 +40,7 @@ def adjoint(func: Func, wrt: Sequence[Value], seeded: Sequence[Value] | None = N
         seeds.append(seed)
         same = seed.type == value.type
         whole.contribute(value, Derivative(seed if same else b.match(seed, shape=value.type.shape)))
-    whole.reverse(func.body[:-1])
+    reverse(whole, func.body[:-1])
     gradients = [whole.gradient(value) for value in wrt]
     body = [*whole.forward(func.body[:-1]), *b.body]
     b.body[:] = body

@@ -3,262 +3,42 @@
 Each block is reversed by itself: its adjoint is a block of the reverse pass. A loop runs its trips backwards, carrying the
 cotangents of the values that it carried forward, and those of values from outside, which every trip adds to. A branch is
 decided again by the same condition. What the reverse blocks read of the forward ones is kept on tapes: see ``tape.py``.
-
-Note [Threads]
-A tape is one stack from the beginning to the end of the function. It passes through every block around the one that pushes,
-as a value that loops carry and branches yield, and in the reverse pass through the mirrored blocks, where it is popped. A
-``Thread`` is a tape as seen by one block: the version with which it begins and ends, forward (``start``, ``end``) and in
-reverse (``top``, ``rest``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from pullback.errors import UnsupportedError
-from pullback.ir.core import Block, Builder, Func, Instr, Value, inside, symbol_of, walk
+from pullback.ir.core import Block, Builder, Instr, Value, inside
 from pullback.ir.dims import Size
 from pullback.ir.ops import OPS
-from pullback.ir.ops.base import Update
 from pullback.ir.types import StackType, Type, i64
-from pullback.passes.activity import Activity, carried
-from pullback.passes.adjoint_line import Line
+from pullback.passes.activity import carried
+from pullback.passes.adjoint_regions import Body, Branch, Region, Thread, Whole, adjoint_of
 from pullback.passes.binomial import Unit, keeping, reversing
-from pullback.passes.chain import Derivative, may_be_infinite
+from pullback.passes.chain import Derivative
 from pullback.passes.dce import live_body
 from pullback.passes.inline import copy_body
-from pullback.passes.rewrite import Definitions
 from pullback.passes.segments import AGAIN
-from pullback.passes.tape import Chooser, Kept, Reads, bound_of, packed, unpacked
-from pullback.passes.undo import Chain, Chains, in_order, reading, restoring
-
-Trips = tuple[Value, ...] | None  # bounds of the loops around a push, from the inside; None if it may happen less often
+from pullback.passes.tape import Chooser, Kept, Reads, packed, unpacked
+from pullback.passes.undo import Chain, in_order
 
 
-@dataclass(slots=True)
-class Facts:
-    """What all blocks share."""
-
-    activity: Activity
-    defs: Definitions
-    bounds: dict[str, Size]  # of symbols that the function computes
-    chains: Chains
-
-    def wild(self, instr: Instr) -> bool:
-        """Whether a cotangent that went through the blocks may be infinite."""
-        return any(may_be_infinite(inner, self.defs) for inner in inside((instr,)))
-
-
-@dataclass(slots=True)
-class Thread:
-    """See Note [Threads]."""
-
-    element: Type
-    start: Value
-    end: Value
-    top: Value
-    rest: Value
-    trips: Trips = None  # of the loops within this block
-
-
-@dataclass(slots=True)
-class Undo:
-    """A chain that can be undone: ``last`` is what its last version is called in the reverse block, ``wanted`` whether the
-    block around may need the first one."""
-
-    chain: Chain
-    last: Value
-    wanted: bool
-
-
-class Region(Line):
-    """The reversal of one block."""
-
-    def __init__(self, facts: Facts, builder: Builder, params: Sequence[Value], body: Sequence[Instr]):
-        super().__init__(builder, facts.activity.active, facts.defs)
-        self.facts = facts
-        self.params = list(params)
-        self.local = {*params, *(out for instr in body for out in instr.outs)}
-        self.before: dict[Instr, list[Instr]] = {}  # added to the forward block, before an instruction
-        self.instead: dict[Instr, Instr] = {}  # loops and branches with their tapes
-        self.threads: list[Thread] = []
-        self.at: Instr | None = None
-        self.undos: list[Undo] = []
-        self.versions: set[Value] = set()  # of the arrays that can be restored
-        self.overwritten: set[Value] = set()  # elements that the forward block reads for that
-
-    # -- going backwards --------------------------------------------------------------------------------------------
-    def reverse(self, body: Sequence[Instr]) -> None:
-        for instr in reversed(body):
-            self.at = instr
-            self.builder.loc = instr.loc
-            self.visit(instr)
-
-    def visit(self, instr: Instr) -> None:
-        if isinstance(instr.op.lower, Update) and instr.out in self.versions and instr.args[0] in self.versions:
-            read, old = reading(instr)
-            self.before.setdefault(instr, []).append(read)
-            self.overwritten.add(old)
-            self.builder.body.append(restoring(instr, old))
+def reverse(region: Region, body: Sequence[Instr]) -> None:
+    """Go backwards through the instructions of a block."""
+    for instr in reversed(body):
+        region.at = instr
+        region.builder.loc = instr.loc
         match instr.op.name:
             case "if":
-                reverse_if(self, instr)
+                reverse_if(region, instr)
             case "for" | "while":
-                reverse_loop(self, instr)
-            case "stack.push":
-                self.push(instr)
-            case "stack.pop":
-                self.pop(instr)
+                reverse_loop(region, instr)
             case _:
-                super().visit(instr)
-
-    def push(self, instr: Instr) -> None:
-        """The cotangents of what was pushed are themselves a tape, popped here."""
-        ct = self.current(instr.out) if instr.out in self.cotangents else None
-        if ct is not None:
-            rest, element = self.builder.emit(OPS["stack.pop"], (ct.value,))
-            self.contribute(instr.args[0], Derivative(rest))
-            self.contribute(instr.args[1], Derivative(element, None, True))
-
-    def pop(self, instr: Instr) -> None:
-        """... and pushed where it was popped."""
-        rest, element = (self.cotangents.get(out) for out in instr.outs)
-        if rest is None and element is None:
-            return
-        tape = self.empty(instr.args[0].type) if rest is None else rest.value
-        value = self.empty(instr.outs[1].type) if element is None else element.value
-        self.contribute(instr.args[0], Derivative(self.builder.emit(OPS["stack.push"], (tape, value))[0]))
-
-    def contribute(self, value: Value, contribution: Derivative | None) -> None:
-        if contribution is not None and value in self.active and isinstance(value.type, StackType) and self.current(value):
-            raise UnsupportedError("the adjoint of a tape that is read in two places is not available")
-        super().contribute(value, contribution)
-
-    def empty(self, kind: Type | StackType) -> Value:
-        """The cotangent of what nothing depends on."""
-        if isinstance(kind, StackType):
-            return self.builder.emit(OPS["stack.new"], (), {"element": kind.element})[0]
-        return self.builder.zeros(kind)
-
-    def total(self, value: Value) -> Value:
-        found = self.current(value)
-        return self.empty(value.type) if found is None else found.value
-
-    # -- arrays that are updated in place ---------------------------------------------------------------------------
-    def undo(self, chain: Chain, last: Value, wanted: bool) -> bool:
-        """Make ready to restore the versions of ``chain``; false if one of them belongs to another chain already."""
-        if not self.versions.isdisjoint(chain.versions):
-            return False
-        self.undos.append(Undo(chain, last, wanted))
-        self.versions.update(chain.versions)
-        return True
-
-    def without(self, chains: Sequence[Chain]) -> list[Instr]:
-        """The adjoint instructions without those that restore the versions of ``chains``."""
-        versions = {version for chain in chains for version in chain.versions}
-        found = []
-        for instr in self.builder.body:
-            if any(out in versions for out in instr.outs):
-                if not instr.blocks:
-                    continue
-                outs = tuple(Value(out.name, out.type) if out in versions else out for out in instr.outs)
-                instr = Instr(instr.op, outs, instr.args, instr.attrs, instr.blocks, instr.loc)
-            found.append(instr)
-        return found
-
-    # -- the forward block ------------------------------------------------------------------------------------------
-    def forward(self, body: Sequence[Instr]) -> list[Instr]:
-        found: list[Instr] = []
-        for instr in body:
-            found.extend(self.before.get(instr, ()))
-            found.append(self.instead.get(instr, instr))
-        return found
-
-    def thread(self, element: Type, end: Value, rest: Value, trips: Trips) -> Thread:
-        """Lay a tape through this block; ``end`` and ``rest`` are the versions with which the block within leaves it."""
-        raise NotImplementedError
+                region.visit(instr)
 
 
-class Whole(Region):
-    """The function itself. Its tapes begin here, and the reverse pass, which is in the same block, sees its values."""
-
-    def __init__(self, func: Func, activity: Activity):
-        defs = Definitions()
-        defs.add(walk(func.block))
-        bounds = {s: bound_of(i) for i in walk(func.block) if (s := symbol_of(i)) is not None}
-        super().__init__(Facts(activity, defs, bounds, Chains()), Builder(), func.params, func.body[:-1])
-        self.builder.copied_symbols(func)
-
-    def gradient(self, value: Value) -> Value:
-        """The cotangent of ``value``, named for it."""
-        found = self.cotangents.get(value)
-        if found is None:
-            return self.builder.zeros(value.type)
-        if value.name and not found.value.name and found.value not in self.active:
-            found.value.name = f"{value.name}_adj"
-        return self.cleared(found.value)
-
-    def thread(self, element: Type, end: Value, rest: Value, trips: Trips) -> Thread:
-        b = Builder(loc=self.builder.loc)
-        capacity: Value | None = None
-        if trips is not None and all(bound in self.local for bound in trips):
-            zero = b.const(0, i64)
-            for bound in trips:
-                count = b.maximum(bound, zero)
-                capacity = count if capacity is None else b.mul(capacity, count)
-        (start,) = b.emit(OPS["stack.new"], () if capacity is None else (capacity,), {"element": element})
-        assert self.at is not None
-        self.before.setdefault(self.at, []).extend(b.body)
-        return Thread(element, start, end, end, rest)
-
-
-class Body(Region):
-    """The body of a loop. The cotangent of a value from outside is carried from trip to trip."""
-
-    def __init__(self, outer: Region, block: Block, wild: bool, bound: Value | None):
-        super().__init__(outer.facts, Builder(outer.builder), block.params, block.body[:-1])
-        self.outer = outer
-        self.wild = wild
-        self.bound = bound
-        self.accumulators: dict[Value, Value] = {}
-
-    def current(self, value: Value) -> Derivative | None:
-        found = self.cotangents.get(value)
-        if found is None and value not in self.local and value in self.active:
-            self.accumulators[value] = _adjoint_of(value)
-            found = self.cotangents[value] = Derivative(self.accumulators[value], None, self.wild)
-        return found
-
-    def thread(self, element: Type, end: Value, rest: Value, trips: Trips) -> Thread:
-        kind = StackType(element)
-        if trips is not None:
-            trips = None if self.bound is None else (*trips, self.bound)
-        self.threads.append(Thread(element, Value("tape", kind), end, Value("tape", kind), rest, trips))
-        return self.threads[-1]
-
-
-class Branch(Region):
-    """One block of an ``if``. It goes on with the cotangents that values from outside have so far."""
-
-    def __init__(self, outer: Region, block: Block):
-        super().__init__(outer.facts, Builder(outer.builder), (), block.body[:-1])
-        self.outer = outer
-        self.outs: list[tuple[Value, Value]] = []  # what the ``if`` gives for each thread, forward and in reverse
-
-    def current(self, value: Value) -> Derivative | None:
-        found = self.cotangents.get(value)
-        return self.outer.current(value) if found is None and value not in self.local else found
-
-    def thread(self, element: Type, end: Value, rest: Value, trips: Trips) -> Thread:
-        kind = StackType(element)
-        self.outs.append((Value("tape", kind), Value("tape", kind)))
-        around = self.outer.thread(element, *self.outs[-1], None)
-        self.threads.append(Thread(element, around.start, end, around.top, rest))
-        return self.threads[-1]
-
-
-# -- what both have in common -----------------------------------------------------------------------------------------
+# -- what loops and branches have in common -----------------------------------------------------------------------------
 class Closed:
     """A block and its reversal once it is decided what the tapes keep.
 
@@ -358,10 +138,6 @@ def _live(region: Region, body: Sequence[Instr], roots: Sequence[Value]) -> list
     return live_body(body, (*roots, *(t.rest for t in region.threads if t.top in read)))
 
 
-def _adjoint_of(value: Value) -> Value:
-    return Value(f"{value.name}_adj" if value.name else "", value.type)
-
-
 def _block(old: Block, params: Iterable[Value], body: Sequence[Instr], ends: Iterable[Value]) -> Block:
     """``old`` with other contents."""
     end = old.body[-1]
@@ -378,7 +154,7 @@ def reverse_if(outer: Region, instr: Instr) -> None:
     for branch, block in zip(branches, instr.blocks, strict=True):
         for k, ct in seeds:
             branch.contribute(block.results[k], Derivative(ct.value, None, ct.wild))
-        branch.reverse(block.body[:-1])
+        reverse(branch, block.body[:-1])
     touched = list(dict.fromkeys(v for branch in branches for v in branch.cotangents if v not in branch.local))
     totals = [[branch.total(v) for v in touched] for branch in branches]
     parts = [Closed(branch, block.body[:-1], t) for branch, block, t in zip(branches, instr.blocks, totals, strict=True)]
@@ -388,7 +164,7 @@ def reverse_if(outer: Region, instr: Instr) -> None:
         rests = [part.rest(t) if k == number else t.top for k, branch in enumerate(branches) for t in branch.threads]
         firsts = [first for first, u in zip(part.firsts, part.undone, strict=True) if u.wanted]
         blocks.append(part.reverse.close("yield", (*part.roots, *firsts, *rests)))
-    outs = [_adjoint_of(v) for v in touched]
+    outs = [adjoint_of(v) for v in touched]
     restored = [u.chain.versions[0] for u in branches[0].undos if u.wanted]
     rests = [rest for branch in branches for _, rest in branch.outs]
     outer.builder.body.append(Instr(instr.op, (*outs, *restored, *rests), instr.args, {}, tuple(blocks), instr.loc))
@@ -428,13 +204,13 @@ def reverse_loop(outer: Region, instr: Instr) -> None:
     given = [outer.current(out) for *_, out in live]
     wild = facts.wild(instr) or any(ct is not None and ct.wild for ct in given)
     starts = [outer.empty(c[-1].type) if ct is None else ct.value for c, ct in zip(live, given, strict=True)]
-    seeds = [_adjoint_of(out) for *_, out in live]
+    seeds = [adjoint_of(out) for *_, out in live]
     trip = Value("trip", Type(i64)) if instr.op.name == "for" else None
     body = Body(outer, block, wild, None if trip is None else instr.args[0])
     _undo_in_loop(outer, instr, body)
     for (_, _, result, _), seed in zip(live, seeds, strict=True):
         body.contribute(result, Derivative(seed, None, wild))
-    body.reverse(block.body[:-1])
+    reverse(body, block.body[:-1])
     ends = [body.total(params[-1]) for _, params, _, _ in live]
     outside = list(body.accumulators)
     starts += [outer.total(v) for v in outside]

@@ -21,7 +21,7 @@ from pullback.passes.activity import carried
 from pullback.passes.inline import copy_body
 
 if TYPE_CHECKING:
-    from pullback.passes.adjoint_control import Region
+    from pullback.passes.adjoint_regions import Region
 
 SLOTS = 32
 UNIT = 32  # trips
