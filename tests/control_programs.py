@@ -20,7 +20,7 @@ from tests.control_maker import Maker, Scope
 
 N, M = Dim.symbol("n"), Dim.symbol("m")
 SHAPES: tuple[tuple[Size, ...], ...] = ((), (), (N,), (N,), (3,), (1,), (0,), (N, 2), (2, N), (3, 3), (N, N), (M,), (N, M))
-LENGTHS = (0, 1, 2, 3, 3, 4, 5)
+LENGTHS = (0, 1, 2, 3, 3, 4, 5, 9)
 
 
 def random_control_program(seed: int) -> tuple[Func, list[np.ndarray]]:
@@ -136,6 +136,19 @@ def _reduce(g: Maker, scope: Scope) -> None:
     lengths = [g.number(x.type.shape[a]) for a in axes]
     name = "sum" if any(not length for length in lengths) or g.chance(0.6) else ("logsumexp", "prod")[int(g.rng.integers(2))]
     scope.add(b.tanh(getattr(b, name)(x, axes=axes)))
+
+
+def _change(g: Maker, scope: Scope) -> None:
+    """A whole array anew, and how much it changed: what iterations to a fixed point do."""
+    b = scope.b
+    x = g.pick(scope, lambda v: v.type.is_float and v.type.rank > 0)
+    if x is None:
+        return
+    y = g.of_type(scope, x.type)
+    new = b.add(b.mul(b.full(0.4, x.type), x), b.tanh(y) if g.chance(0.5) else y)
+    gap = b.sub(new, x)
+    total = b.sum(b.abs(gap) if g.chance(0.5) else b.square(gap), axes=tuple(range(x.type.rank)))
+    scope.add(new, b.tanh(total) if g.chance(0.5) else total)
 
 
 def _contract(g: Maker, scope: Scope) -> None:
@@ -268,6 +281,7 @@ STEPS: tuple[Callable[[Maker, Scope], None], ...] = (
     _integers,
     _select,
     *(_reduce,) * 2,
+    *(_change,) * 2,
     _contract,
     _view,
     *(_read,) * 3,
