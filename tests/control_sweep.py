@@ -1,6 +1,6 @@
 """A long run of the random programs with control flow: ``python -m tests.control_sweep COUNT SEED [PROPERTY..]``.
 
-Prints every failure, and the count.
+Prints every failure, and the count; how far it has got goes to stderr.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ def main() -> int:
         if problem is not None:
             failures += 1
             print(problem, end="\n\n", flush=True)
+        if (seed - start) % 100 == 99:
+            print(f"... {seed}", file=sys.stderr, flush=True)
     print(f"{count} programs from seed {start}: {failures} failed, {time.monotonic() - begun:.0f} s")
     return failures > 0
 
