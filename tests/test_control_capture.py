@@ -509,6 +509,14 @@ def traced_bounds(x):
     return s
 
 
+def lengths_and_floats(x):
+    s = 0.0
+    for v in x:
+        if len(x) > v and v < len(x) - 0.5:
+            s += len(x) if 2.5 < len(x) else v
+    return s
+
+
 def index_at_the_end(x):
     for i in range(len(x)):
         y = x[i] + i
@@ -607,7 +615,7 @@ def math_and_builtins(x):
 LOOPS = [
     doubling, newton, newton_until, forever, bisection, absolute_sum, rows, prefix, pairs, backwards, strides, triangle, search,
     search_else, skipping, skip_and_stop, returns_from_inner, while_else, walrus, known_then_traced, recurrence, stencil,
-    window, heads, swap_buffers, views, masks, indices, list_of_arrays, coefficients, traced_bounds, index_at_the_end,
+    window, heads, swap_buffers, views, masks, indices, list_of_arrays, coefficients, traced_bounds, lengths_and_floats, index_at_the_end,
     augmented, single, sorting, tridiagonal, with_errstate, gives_up, best_so_far, kalman, math_and_builtins,
 ]  # fmt: skip
 
@@ -872,6 +880,21 @@ def test_an_array_from_one_arm_keeps_what_it_is() -> None:
             y = np.ones(2)
         y[0] = x
         return y
+
+    agree(function, 1.5)
+    agree(function, -1.5)
+
+
+def test_one_arm_writes_and_the_other_replaces() -> None:
+    def function(x: Any) -> Any:
+        y = np.zeros(3)
+        items = [y, 1.0]
+        if x > 0:
+            y = np.ones(3)
+            items[1] = x
+        else:
+            y[2] = 12.0
+        return y, items[1]
 
     agree(function, 1.5)
     agree(function, -1.5)

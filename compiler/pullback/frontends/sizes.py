@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NoReturn
+
+import numpy as np
 
 from pullback.errors import TraceError
 from pullback.frontends.trace import Trace
@@ -119,9 +122,23 @@ class Length:
     # -- comparisons ------------------------------------------------------------------------------------------------
     def _decide(self, other: Any, relation: str, swap: bool) -> Any:
         size = self._other(other)
+        if size is None and isinstance(other, (float, np.floating)):
+            return self._decide_number(float(other), relation, swap)
         if size is None:
             return NotImplemented
         return self.context.decide(size, relation, self.size) if swap else self.context.decide(self.size, relation, size)
+
+    def _decide_number(self, other: float, relation: str, swap: bool) -> bool:
+        """As between integers: ``n < 2.5`` is ``n < 3``."""
+        if math.isnan(other):
+            return False
+        if math.isinf(other):
+            return relation != "==" and (other > 0) is not swap
+        if relation == "==":
+            return other.is_integer() and self.context.decide(self.size, "==", int(other))
+        up = swap is (relation == "<=")
+        bound = math.ceil(other) if up else math.floor(other)
+        return self.context.decide(bound, relation, self.size) if swap else self.context.decide(self.size, relation, bound)
 
     def __eq__(self, other: object) -> Any:
         return self._decide(other, "==", False)

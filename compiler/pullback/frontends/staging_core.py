@@ -23,6 +23,7 @@ from pullback.frontends.staging_tree import (
     Number,
     Out,
     Sides,
+    contents,
     describe,
     outs,
 )
@@ -63,14 +64,18 @@ def boolean(trace: Trace, condition: Any, text: str) -> Value:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a block did: its region, and a node for each place that it changed. ``dead``: its end is never reached."""
+    """What a block did: its region, and a node for each place that it changed. ``dead``: its end is never reached.
+
+    ``written``: nodes of places that hold what they held, arrays that were written to; for where another block changes them.
+    """
 
     region: Region
     nodes: dict[Slot, Node] = field(default_factory=dict)
+    written: dict[Slot, Node] = field(default_factory=dict)
     dead: bool = False
 
     def node(self, slot: Slot, before: Node) -> Node:
-        return DEAD if self.dead else self.nodes.get(slot, before)
+        return DEAD if self.dead else self.nodes.get(slot) or self.written.get(slot, before)
 
 
 class Stage:
@@ -109,15 +114,21 @@ class Stage:
 
     def _read(self, outcome: Outcome, before: State, after: State) -> None:
         for name, value in after.items():
-            if value is not before.get(name, UNBOUND):
-                outcome.nodes["name", name] = describe(self.trace, value)
-        for key, held in self.world.changes().items():
-            if isinstance(held, set):
+            self._note(outcome, ("name", name), value, value is not before.get(name, UNBOUND))
+        changes = self.world.changes()
+        for key, (_, first) in self.world.containers.items():
+            if key in changes and isinstance(first, set):
                 raise self.trace.error(TraceError, f"{self.what} changes a set", "use a list or an array")
-            outcome.nodes["content", key] = describe(self.trace, held)
+            self._note(outcome, ("content", key), changes.get(key, first), key in changes)
         for key, array in outcome.region.written.items():
             self.arrays[key] = array
             outcome.nodes["array", key] = self.held(array)
+
+    def _note(self, outcome: Outcome, slot: Slot, value: Any, changed: bool) -> None:
+        if changed:
+            outcome.nodes[slot] = describe(self.trace, value)
+        elif _holds_written(value, outcome.region):
+            outcome.written[slot] = describe(self.trace, value)
 
     # -- places -----------------------------------------------------------------------------------------------------
     def before(self, slot: Slot) -> Node:
@@ -159,7 +170,7 @@ class Stage:
             fill(self.world.containers[key][0], value)
         else:
             array, region = self.arrays[key], self.trace.region
-            array.put(value.value)
+            array.put(value.value if isinstance(value, Array) else value)  # or what every way leaves in it
             if region is not None and array.region is not region:
                 region.written[key] = array
 
@@ -220,6 +231,13 @@ class Stage:
             if key in self.arrays:
                 raise self.trace.error(TraceError, reason, "write to a copy: y = x.copy()")
             array.doubt(reason)
+
+
+def _holds_written(x: Any, region: Region) -> bool:
+    """Whether an array in a value may hold something else than when the block began."""
+    if isinstance(x, Array):
+        return x.root.region is region or id(x.root) in region.written
+    return any(_holds_written(part, region) for part in contents(x)[1])
 
 
 def _writable(number: Number, array: Array) -> bool:
