@@ -624,6 +624,31 @@ def test_an_element_is_read_where_it_is():
     assert "# copy" not in back and "tape0[" in back
 
 
+def test_vector_registers_survive_growth_and_questions():
+    """What does not change stays in vector registers while a tape grows and an interrupt is asked for."""
+    func = program("""func @f(%n: i64, %x: f64[m], %c: f64) -> (f64[m], f64) {
+  %nil = const 0.0 : f64
+  %s0 = stack.new {element = f64} : stack<f64>
+  %cs = broadcast %c {axes = [], shape = [m]} : f64[m]
+  %y, %full = for %n (%i, %z = %x, %s = %s0) {
+    %k = const 0 : i64
+    %e = gather %z, %k : f64
+    %s2 = stack.push %s, %e : stack<f64>
+    %u = mul %z, %cs : f64[m]
+    %v = add %u, %x : f64[m]
+    yield %v, %s2
+  }
+  %t, %rest = for %n (%i, %a = %nil, %s = %full) {
+    %s2, %v = stack.pop %s : stack<f64>, f64
+    %b = add %a, %v : f64
+    yield %b, %s2
+  }
+  return %y, %t
+}
+""")
+    agree(func, 5000, RNG.normal(size=40), 0.75)
+
+
 # -- failures -----------------------------------------------------------------------------------------------------------
 def test_a_check_within_loops_says_what_and_where():
     func = program("""func @f(%n: i64, %x: f64[m]) -> f64 {

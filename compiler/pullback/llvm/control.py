@@ -28,8 +28,8 @@ SLOW = 1 << 10  # the same where a trip is a nest or a loop itself
 INTERRUPTED = -1  # the status of a call that was asked to stop
 CALLBACK = 2  # its place in the context
 
-POLL = f"""\
-define internal preserve_allcc i32 @poll(ptr %ctx) noinline cold nounwind {{
+_POLL = f"""\
+define internal preserve_allcc i32 @poll(ptr %ctx) noinline cold nounwind KEEPS {{
 entry:
   %at = getelementptr i64, ptr %ctx, i64 {CALLBACK}
   %callback = load ptr, ptr %at
@@ -43,12 +43,12 @@ go:
 }}
 """
 
-TAPES = """\
+_TAPES = """\
 declare ptr @malloc(i64)
 declare ptr @realloc(ptr, i64)
 declare void @free(ptr)
 declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
-define internal preserve_allcc i32 @grow(ptr %tape, i64 %item, ptr %ctx) noinline cold nounwind {
+define internal preserve_allcc i32 @grow(ptr %tape, i64 %item, ptr %ctx) noinline cold nounwind KEEPS {
 entry:
   %room.at = getelementptr i64, ptr %tape, i64 1
   %room = load i64, ptr %room.at
@@ -110,6 +110,19 @@ fail:
   ret i32 1
 }
 """
+
+
+def poll_function(features: str) -> str:
+    return _POLL.replace("KEEPS", _keeps(features))
+
+
+def tape_functions(features: str) -> str:
+    return _TAPES.replace("KEEPS", _keeps(features))
+
+
+def _keeps(features: str) -> str:
+    """The attribute of a function that must not clear the upper halves of vector registers; see Note [Interrupts]."""
+    return f'"target-features"="{features},-vzeroupper"'
 
 
 def outermost(prefix: str, params: Sequence[str], tapes: Sequence[Tape]) -> str:

@@ -69,9 +69,9 @@ class Emitter:
         frame = len(self.slots) if len(self.slots) > STACK_SLOTS else 0
         main = self._kernel(whole, apart, frame)
         if any(isinstance(s, (For, While)) for p in self.pieces for s in statements(p.body)):
-            self.functions.append(control.POLL)
+            self.functions.append(control.poll_function(self.features))
         if self.program.tapes:
-            self.functions.append(control.TAPES)
+            self.functions.append(control.tape_functions(self.features))
         largest = max((sum(1 for _ in statements(p.body)) for p in self.pieces if p.kind == "control"), default=0)
         constants = [_global(self.prefix, b) for b in self._constants()]
         kernel = "\n".join([*constants, *self.functions, *self.routines.functions, main, self.math.text()])
