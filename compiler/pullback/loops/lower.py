@@ -19,9 +19,10 @@ from pullback.loops.nest import Buffer, Define, Fail, Loop, Message, Node, Progr
 from pullback.loops.nests import NestBuilder
 from pullback.loops.order import loop_order
 from pullback.loops.places import Places
+from pullback.loops.plan import Root, Schedule, updates
 from pullback.loops.reader import Reader, flattens
 from pullback.loops.scalars import Scalars
-from pullback.loops.schedule import Root, Schedule, schedule, updates
+from pullback.loops.schedule import schedule
 from pullback.loops.steps import arg, checked, gemm, nonzero, scan, sort, update
 from pullback.loops.unroll import fold_start, is_small, unroll_nest
 

@@ -11,8 +11,8 @@ from pullback.ir.ops.base import Op
 from pullback.ir.ops.reduce import kept_axes
 from pullback.ir.types import DType
 from pullback.loops.nest import Accumulator, Loop, Node, Store
+from pullback.loops.plan import Root
 from pullback.loops.reader import Flat
-from pullback.loops.schedule import Root
 from pullback.loops.unroll import fold_op, fold_start, is_primitive
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pullback.ir.dims import Size
 from pullback.loops.nest import Loop, Node
-from pullback.loops.schedule import Root
+from pullback.loops.plan import Root
 
 DEEP = 40  # an index expression nested deeper than this has no vote
 

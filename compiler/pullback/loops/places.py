@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from pullback.ir.core import Block, Func, Instr, Value
 from pullback.loops.blocks import is_array, param, slots
 from pullback.loops.nest import Buffer, Swap
-from pullback.loops.schedule import Schedule, updates
+from pullback.loops.plan import Schedule, updates
 
 
 class Places:

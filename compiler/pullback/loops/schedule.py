@@ -16,6 +16,11 @@ Each block has stages of its own. For the block around it a loop or an ``if`` is
 updates each of its operands that is an array: the result has the memory of the operand (its *home*) if that version dies there
 and no trip needs it besides, else a copy is made before. A parameter of a body is a version like any other, whose memory the
 body may overwrite. What is captured has a buffer by then, or is a view that costs no more than a few additions an element.
+
+Note [Heirs]
+In a block that may run often, a value of a nest takes over the memory of an operand (``taken``) if each element needs only the
+operand's element at its own index and all that reads the operand besides is done by then: ``x = x + h*f(x)`` of a whole array
+neither needs a second buffer nor moves a pointer.
 """
 
 from __future__ import annotations
@@ -23,99 +28,18 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from pullback.errors import UnsupportedError
 from pullback.ir.core import Block, Func, Instr, Value, symbol_of
-from pullback.ir.ops.base import Compose, Elementwise, Fold, Intrinsic, Libm, Machine, Pull, Routine, Update
-from pullback.loops.blocks import Uses, is_array, mentions, slots
+from pullback.ir.ops.base import Elementwise
+from pullback.loops.blocks import Uses, is_array, mentions
+from pullback.loops.plan import SCALAR, SINGLE, Root, Schedule, Stage, kind_of, updates
 from pullback.loops.scalars import op_cost
 from pullback.loops.strides import strided
 
 EXPENSIVE = 10  # a value that costs more than this many simple operations is stored rather than computed twice
 LONGEST = 300  # a chain of elementwise ops longer than this is cut, so that no nest grows without bound
-
-IDENTITY = ("convert", "match")  # views that read their operand at their own index
-SINGLE = ("update", "gemm", "scan", "arg", "nonzero", "sort", "checked", "control", "push")  # not part of a shared nest
-SCALAR = ("scalar", "check", "pop")
-CONTROL = {"if": "control", "for": "control", "while": "control", "stack.new": "scalar", "stack.pop": "pop", "length": "scalar"}
 VIEWS = 8  # views of a captured value that are read through
-ROUTINES = {
-    "concatenate": "join",
-    "contract": "gemm",
-    "recurrence": "scan",
-    "cumsum": "scan",
-    "argmax": "arg",
-    "argmin": "arg",
-    "nonzero": "nonzero",
-    "argsort": "sort",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Root:
-    """Something a nest does with an element: "store", "fold", "part" (of a concatenation), "init" (of an update), "copy"."""
-
-    kind: str
-    value: Value
-    instr: Instr | None
-    number: int = 0
-
-
-@dataclass(slots=True)
-class Stage:
-    scalars: list[Instr] = field(default_factory=list)
-    nests: dict[Any, list[Root]] = field(default_factory=dict)  # by domain
-    singles: list[Instr] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Schedule:
-    """Of a whole function; ``stages`` by block."""
-
-    stages: dict[Block, list[Stage]] = field(default_factory=dict)
-    materialized: set[Value] = field(default_factory=set)
-    fresh: set[Value] = field(default_factory=set)  # new versions in a new buffer: the old one is copied (or computed) into it
-    taken: dict[Value, Value] = field(default_factory=dict)  # a value of a nest -> the old one whose memory it takes over
-    copied: dict[Block, set[int]] = field(default_factory=dict)  # results of a block that need a copy of their own
-    defs: dict[Value, Instr] = field(default_factory=dict)
-    kinds: dict[Instr, str] = field(default_factory=dict)
-
-
-def kind_of(instr: Instr) -> str:
-    """ "scalar", "map" (own index), "view" (other indices), "fold", "join", "check", "pop", or one of SINGLE."""
-    op, lower = instr.op, instr.op.lower
-    if op.name == "check":
-        return "check"
-    if op.name in CONTROL:
-        return CONTROL[op.name]
-    if op.name == "stack.push":
-        return "push" if is_array(instr.args[1]) else "scalar"
-    scalar = bool(instr.outs) and instr.out.type.rank == 0
-    if op.name == "check_index":
-        return "scalar" if scalar else "checked"
-    match lower:
-        case Fold():
-            return "fold" if instr.attrs["axes"] else "scalar" if scalar else "map"
-        case Update():
-            return "update"
-        case Routine(name=name) if name in ROUTINES:
-            return ROUTINES[name]
-        case Pull():
-            return "scalar" if scalar and op.name != "match" else "map" if op.name in IDENTITY else "view"
-        case Intrinsic() | Libm() | Machine() | Compose():
-            return "scalar" if scalar else "map"
-    raise UnsupportedError(f"{op.name} at {instr.loc} has no compiled form")
-
-
-def updates(instr: Instr, kind: str) -> list[tuple[Value, Value]]:
-    """(old version, new version) for each array that an instruction of this kind updates."""
-    if kind == "update":
-        return [(instr.args[0], instr.outs[0])]
-    if kind == "control":
-        return [(instr.args[at], instr.outs[k]) for at, k in slots(instr) if is_array(instr.outs[k])]
-    return []
 
 
 class _Scheduler:
@@ -544,4 +468,4 @@ def schedule(func: Func) -> Schedule:
     return plan
 
 
-__all__ = ["Root", "Schedule", "Stage", "schedule", "updates"]
+__all__ = ["schedule"]

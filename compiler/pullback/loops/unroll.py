@@ -14,7 +14,7 @@ from pullback.ir.ops.base import Fold, Intrinsic, Machine, Op, Update
 from pullback.ir.ops.reduce import kept_axes
 from pullback.ir.types import DType, bool_
 from pullback.loops.nest import Node, Store
-from pullback.loops.schedule import Root
+from pullback.loops.plan import Root
 
 if TYPE_CHECKING:
     from pullback.loops.lower import Lowering
