@@ -78,3 +78,48 @@ def test_kernel(kernel: Kernel, size: int) -> None:
     ahead = sum(float(np.sum(s * t)) for s, t in zip(seeds, _leaves(tangent), strict=True))
     assert back == pytest.approx(ahead, rel=1e-9, abs=1e-9 * size_of_sum)
     assert back == pytest.approx(_difference(kernel, args, directions, seeds), rel=kernel.rtol, abs=kernel.rtol * size_of_sum)
+
+
+# -- what else a compiled function offers, on some of them -------------------------------------------------------------------
+def _named(*names: str) -> list[Any]:
+    return [pytest.param(kernel, id=kernel.name) for kernel in ALL if kernel.name in names]
+
+
+@pytest.mark.parametrize(
+    "kernel", _named("gauss_seidel", "newton", "insertion_sort", "kalman_matrices", "heat_1d", "lorenz_rk4")
+)
+def test_options_and_residuals_change_nothing(kernel: Kernel) -> None:
+    """Checkpoints, limits that are not reached, and the reverse pass apart from the forward one, twice."""
+    rng = np.random.default_rng(6)
+    args = kernel.inputs(rng, kernel.sizes[-1])
+    wrt = tuple(_floating(args))
+    expected = kernel.function(*args)
+    seed = _like(expected, [np.asarray(rng.normal(size=leaf.shape) - 0.4) for leaf in _leaves(expected)])
+    _, gradients = pb.compile(kernel.function).vjp(*args, seed=seed, wrt=wrt)
+    for options in ({"checkpoint": 7}, {"checkpoint": "binomial"}, {"max_trips": 5000}):
+        _, found = pb.compile(kernel.function, **options).vjp(*args, seed=seed, wrt=wrt)
+        for got, gradient in zip(found, gradients, strict=True):
+            np.testing.assert_allclose(got, gradient, rtol=1e-9, atol=1e-11)
+    _, pull = pb.compile(kernel.function).pullback(*args, wrt=wrt)
+    for _ in range(2):
+        for got, gradient in zip(pull(seed), gradients, strict=True):
+            np.testing.assert_allclose(got, gradient, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "kernel", _named("newton", "kalman", "garch", "rk45_adaptive", "soft_edit_distance", "escape_time", "horner")
+)
+def test_second_derivatives(kernel: Kernel) -> None:
+    """The gradient's reverse mode against its forward mode and central differences."""
+    rng = np.random.default_rng(7)
+    args = kernel.inputs(rng, kernel.sizes[0])
+    gradient = pb.grad(kernel.function, wrt=0)
+    direction = rng.normal(size=np.shape(args[0]))
+    cotangent = rng.normal(size=np.shape(args[0]))
+    name = next(iter(inspect.signature(kernel.function).parameters))
+    _, ahead = gradient.jvp(*args, tangents={name: direction})
+    _, back = gradient.vjp(*args, seed=cotangent, wrt=0)
+    assert np.sum(cotangent * ahead) == pytest.approx(np.sum(back * direction), rel=1e-8, abs=1e-10)
+    step = 1e-5
+    ends = [gradient(*_moved(args, {0: direction}, s * step)) for s in (1, -1)]
+    np.testing.assert_allclose(ahead, (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-7)
