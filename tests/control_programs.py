@@ -45,8 +45,10 @@ def _binary(g: Maker, scope: Scope) -> None:
     b, x = scope.b, g.float(scope)
     y = g.of_type(scope, x.type)
     half = b.full(0.5, x.type)
-    kind = int(g.rng.integers(6))
-    if kind == 0:
+    kind = int(g.rng.integers(7))
+    if kind == 6:
+        made = (b.maximum if g.chance(0.5) else b.minimum)(x, y)  # at a tie the mean of both, as a central difference has it
+    elif kind == 0:
         made = b.mul(half, b.add(x, y))
     elif kind == 1:
         made = b.add(x, g.bounded(scope, y))
@@ -134,7 +136,10 @@ def _reduce(g: Maker, scope: Scope) -> None:
         return
     axes = tuple(sorted(int(a) for a in g.rng.permutation(x.type.rank)[: int(g.rng.integers(1, x.type.rank + 1))]))
     lengths = [g.number(x.type.shape[a]) for a in axes]
-    name = "sum" if any(not length for length in lengths) or g.chance(0.6) else ("logsumexp", "prod")[int(g.rng.integers(2))]
+    name = ("logsumexp", "prod", "max", "min")[int(g.rng.integers(4))] if all(lengths) and g.chance(0.4) else "sum"
+    if name in ("max", "min"):  # ties of many have a slope that differences do not show: make the elements differ
+        ramp = b.sin(b.convert(b.iota(size=x.type.shape[axes[-1]]), dtype="f64"))
+        x = b.add(x, b.broadcast(ramp, axes=(axes[-1],), shape=x.type.shape))
     scope.add(b.tanh(getattr(b, name)(x, axes=axes)))
 
 
@@ -267,6 +272,19 @@ def _part(g: Maker, scope: Scope) -> None:
     scope.add(b.tanh(b.sum(part, axes=(rest,))))
 
 
+def _masked(g: Maker, scope: Scope) -> None:
+    """``x[mask]`` reduced, or changed in place; how many there are is known only then."""
+    b = scope.b
+    x = g.pick(scope, lambda v: v.type.is_float and v.type.rank == 1 and g.lasting(v))
+    if x is None:
+        return
+    places = b.nonzero(b.lt(x, g.of_type(scope, x.type)), symbol=next(g.symbols))
+    chosen = b.gather(x, places)
+    if g.chance(0.5):
+        scope.add((b.scatter_set if g.chance(0.6) else b.scatter_add)(x, places, g.bounded(scope, chosen)))
+    scope.add(b.tanh(b.sum(b.sin(chosen), axes=(0,))))
+
+
 def _check(g: Maker, scope: Scope) -> None:
     """A condition that holds."""
     b = scope.b
@@ -288,5 +306,6 @@ STEPS: tuple[Callable[[Maker, Scope], None], ...] = (
     *(_write,) * 5,
     *(_write_slice,) * 2,
     *(_part,) * 2,
+    _masked,
     _check,
 )

@@ -24,7 +24,7 @@ class Kernel:
 
     function: Callable[..., Any]
     inputs: Inputs
-    sizes: tuple[int, ...] = (4, 10)
+    sizes: tuple[int, ...] = (3, 10)
     rtol: float = 1e-6
     why: str = ""
 

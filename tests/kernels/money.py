@@ -124,7 +124,7 @@ def implied_volatility(price, strike):
 
 KERNELS = (
     Kernel(binomial_american_put, lambda rng, n: (1.0, 1.05, 0.04, 0.3), sizes=(1,)),
-    Kernel(barrier_monte_carlo, lambda rng, n: (1.1, 0.3, 0.9, rng.normal(size=(n, 5))), sizes=(6, 12)),
+    Kernel(barrier_monte_carlo, lambda rng, n: (1.1, 0.3, 0.9, rng.normal(size=(n, 5))), sizes=(3, 12)),
     Kernel(bond_yield, lambda rng, n: (0.9 + 0.03 * n, np.array([0.06] * (n - 1) + [1.06])), sizes=(5, 12)),
     Kernel(loan, lambda rng, n: (100.0, 0.05, 1.3), sizes=(1,)),
     Kernel(drawdown, lambda rng, n: (0.1 * rng.normal(size=n), 1.3), sizes=(7, 30)),

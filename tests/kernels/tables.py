@@ -261,13 +261,13 @@ KERNELS = (
     Kernel(smith_waterman_soft, lambda rng, n: (rng.normal(size=(n, n + 2)), 0.4)),
     Kernel(longest_increasing_weight, lambda rng, n: (rng.normal(size=n), rng.uniform(0.5, 2, n)), sizes=(6, 12)),
     Kernel(knapsack, lambda rng, n: (rng.uniform(1, 5, n), rng.integers(1, 5, n), np.zeros(10))),
-    Kernel(floyd_warshall, lambda rng, n: (rng.uniform(0.1, 3, (n, n)),), sizes=(4, 9)),
-    Kernel(bellman_ford, lambda rng, n: (rng.uniform(0.1, 3, (n, n)), 1), sizes=(4, 9)),
+    Kernel(floyd_warshall, lambda rng, n: (rng.uniform(0.1, 3, (n, n)),), sizes=(3, 9)),
+    Kernel(bellman_ford, lambda rng, n: (rng.uniform(0.1, 3, (n, n)), 1), sizes=(3, 9)),
     Kernel(hmm_forward, lambda rng, n: (np.full(3, 1 / 3), _stochastic(rng, 3), rng.uniform(0.1, 1, (n, 3))), sizes=(5, 12)),
     Kernel(viterbi, lambda rng, n: (rng.normal(size=(3, 3)), rng.normal(size=(n, 3))), sizes=(5, 12)),
     Kernel(viterbi_soft, lambda rng, n: (rng.normal(size=(3, 3)), rng.normal(size=(n, 3))), sizes=(5, 12)),
-    Kernel(ctc_forward, lambda rng, n: (_stochastic(rng, n)[:, :4].copy(), np.array([1, 2, 2, 3])[: n // 2]), sizes=(8, 12)),
-    Kernel(matrix_chain, lambda rng, n: (rng.uniform(1, 4, n),), sizes=(6, 10)),
+    Kernel(ctc_forward, lambda rng, n: (_stochastic(rng, n)[:, :4].copy(), np.array([1, 2, 2, 3])[: n // 2]), sizes=(6, 12)),
+    Kernel(matrix_chain, lambda rng, n: (rng.uniform(1, 4, n),), sizes=(4, 10)),
     Kernel(
         interpolate, lambda rng, n: (np.sort(rng.uniform(0, 9, n)), rng.normal(size=n), rng.uniform(0, 9, 6)), sizes=(6, 12)
     ),
