@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pullback.ir.core import Block, Func, Instr, Value
+from pullback.ir.types import Type
 from pullback.loops.blocks import is_array, param, slots
 from pullback.loops.nest import Buffer, Swap
 from pullback.loops.plan import Schedule, updates
@@ -43,8 +44,12 @@ class Places:
         self._results(func)
 
     def _new(self, value: Value) -> Buffer:
+        return self.work(value.type, value.name)
+
+    def work(self, type: Type, name: str = "") -> Buffer:
+        """Memory of its own."""
         self._count += 1
-        return Buffer(value.type, "work", self._count - 1, name=value.name)
+        return Buffer(type, "work", self._count - 1, name=name)
 
     def _results(self, func: Func) -> None:
         for k, value in enumerate(func.results):

@@ -9,7 +9,7 @@ from pullback.ir.dims import Size, product, symbols
 from pullback.ir.ops import OPS
 from pullback.ir.ops.base import Update
 from pullback.ir.types import Type, bool_, i64
-from pullback.loops.nest import Buffer, Call, Define, Operand, Store
+from pullback.loops.nest import Call, Define, Operand, Store
 from pullback.loops.nests import carry, value_type
 from pullback.loops.strides import strided
 from pullback.loops.unroll import is_small, unroll_update, update_op
@@ -110,7 +110,7 @@ def nonzero(lowering: Lowering, instr: Instr) -> None:
 
 def sort(lowering: Lowering, instr: Instr) -> None:
     shape = instr.out.type.shape
-    spare = Buffer(Type(i64, shape[-1:]), "work", -1)
+    spare = lowering.places.work(Type(i64, shape[-1:]))
     operands = (_operand(lowering, instr.args[0]), Operand(spare, 0, ()))
     _call(lowering, Call("argsort", lowering.buffers[instr.out], operands, (product(shape[:-1]), shape[-1])))
 
