@@ -367,6 +367,42 @@ def search_else(x):
     return found
 
 
+def result_of_a_break(x):
+    y = np.sum(x * x)
+    while True:
+        z = y / 2
+        if z < 0.1:
+            root = z + 1
+            break
+        y = z
+    return root
+
+
+def nested_result_of_a_break(x):
+    s = 0.0
+    for i in range(len(x)):
+        if x[i] > 0:
+            if x[i] > 1:
+                where, what = i, x[i]
+                break
+            s -= x[i]
+    else:
+        where = -1
+        what = 0.0
+    return where, what, s
+
+
+def leaves_in_the_first_trip(x):
+    y, total = np.zeros(3), 0
+    for i in range(1, len(x)):
+        total = total + x[:3] * i
+        y[-1] += x[i]
+        break
+    for v in x:
+        total = total + v
+    return y, total
+
+
 def skipping(x):
     s = 0.0
     for v in x:
@@ -513,7 +549,7 @@ def lengths_and_floats(x):
     s = 0.0
     for v in x:
         if len(x) > v and v < len(x) - 0.5:
-            s += len(x) if 2.5 < len(x) else v
+            s += len(x) if len(x) > 2.5 else v
     return s
 
 
@@ -613,10 +649,12 @@ def math_and_builtins(x):
 
 
 LOOPS = [
-    doubling, newton, newton_until, forever, bisection, absolute_sum, rows, prefix, pairs, backwards, strides, triangle, search,
-    search_else, skipping, skip_and_stop, returns_from_inner, while_else, walrus, known_then_traced, recurrence, stencil,
-    window, heads, swap_buffers, views, masks, indices, list_of_arrays, coefficients, traced_bounds, lengths_and_floats, index_at_the_end,
-    augmented, single, sorting, tridiagonal, with_errstate, gives_up, best_so_far, kalman, math_and_builtins,
+    doubling, newton, newton_until, forever, bisection, absolute_sum, rows, prefix, pairs, backwards, strides, triangle,
+    search, search_else, leaves_in_the_first_trip,
+    result_of_a_break, nested_result_of_a_break, skipping, skip_and_stop, returns_from_inner,
+    while_else, walrus, known_then_traced, recurrence, stencil, window, heads, swap_buffers, views, masks, indices,
+    list_of_arrays, coefficients, traced_bounds, lengths_and_floats, index_at_the_end, augmented, single, sorting,
+    tridiagonal, with_errstate, gives_up, best_so_far, kalman, math_and_builtins,
 ]  # fmt: skip
 
 
@@ -888,7 +926,7 @@ def test_an_array_from_one_arm_keeps_what_it_is() -> None:
 def test_one_arm_writes_and_the_other_replaces() -> None:
     def function(x: Any) -> Any:
         y = np.zeros(3)
-        items = [y, 1.0]
+        items = [x, 1.0]
         if x > 0:
             y = np.ones(3)
             items[1] = x

@@ -319,4 +319,4 @@ def test_hostile_files_end(text: str) -> None:
         file.trace([Spec(p.declared) for p in file.parameters])
     except pb.PullbackError as error:
         assert len(str(error)) < 2000
-    assert time.perf_counter() - start < 30  # seconds; a shared machine is slow at times, what has no bound takes minutes
+    assert time.perf_counter() - start < 120  # seconds; a shared machine is slow at times, what has no bound takes for ever

@@ -37,22 +37,28 @@ from pullback.frontends.staging_growth import appended, array_type, growth, held
 from pullback.frontends.staging_index import counted
 from pullback.frontends.staging_region import Region
 from pullback.frontends.staging_tree import (
+    DEAD,
     UNBOUND,
     Group,
     Grown,
+    Guarded,
+    Keep,
     Lack,
     Lost,
     Merge,
     Missing,
     Node,
+    Out,
     Sides,
     Unbound,
     build,
     describe,
     emit,
     ghost,
+    given,
     outs,
     same_merge,
+    set_with,
 )
 from pullback.frontends.trace import Trace
 from pullback.ir.core import Block, Builder, Value
@@ -80,7 +86,11 @@ def stage_if(
     chosen = boolean(trace, condition, text)
     waiting = len(trace.pending)
     try:
-        arms = [stage.run(Region(trace, stage.what), lambda: dict(stage.state), arm) for arm in (then, other)]
+        certain = _certain_in(stage, chosen)
+        arms = [
+            stage.run(Region(trace, stage.what), lambda values=values: {**stage.state, **values}, arm)  # type: ignore[misc]  # bound now
+            for arm, values in zip((then, other), certain, strict=True)
+        ]
         slots = list(dict.fromkeys(slot for arm in arms for slot in arm.nodes))
         before = {slot: stage.before(slot) for slot in slots}
         sides = Sides("in one arm", "in the other arm", f"of {stage.what}", "has a value in one arm only")
@@ -89,6 +99,7 @@ def stage_if(
             joiner = stage.joiner(slot, sides, [arm.region for arm in arms])
             nodes = [arm.node(slot, before[slot]) for arm in arms]
             merges[slot] = joiner.join(nodes[0], nodes[1])
+        guards = _guarded(stage, merges, arms, before)
         stage.protect(merges, arms, before)
         stage.freeze()
         blocks = []
@@ -104,9 +115,48 @@ def stage_if(
     after = dict(stage.state)
     for slot, merge in merges.items():
         stage.place(slot, build(trace, merge, results, stage.name(slot)), after)
+    for name, (flag, lack) in guards.items():
+        after[name] = Guarded(lack, flag, after[flag], after[name])
     if all(arm.dead for arm in arms):
         raise Unreachable
     return after
+
+
+def _certain_in(stage: Stage, chosen: Value) -> tuple[State, State]:
+    """What is certain in the two arms where the condition is a flag, or the opposite of one: the flag, and what it guards."""
+    body = stage.trace.builder.body
+    opposite = next((i.args[0] for i in reversed(body) if i.op.name == "logical_not" and chosen in i.outs), None)
+    found: tuple[State, State] = ({}, {})
+    for name, value in stage.state.items():
+        flag = value.holds.value if isinstance(value, Guarded) and isinstance(value.holds, Array) else None
+        if flag is not None and flag in (chosen, opposite):
+            found[flag is opposite].update({name: value.value, value.flag: True})
+            found[flag is not opposite].update({name: UNBOUND, value.flag: False})
+    stage.assumed.update(found[0])
+    return found
+
+
+def _guarded(
+    stage: Stage, merges: dict[Slot, Merge], arms: Sequence[Outcome], before: Mapping[Slot, Node]
+) -> dict[str, tuple[str, Lack]]:
+    """Lost variables that have a value just where a flag that the arms set is true; they get a merge after all."""
+    found: dict[str, tuple[str, Lack]] = {}
+    flags = [slot for slot in merges if slot[0] == "name" and isinstance(merges[slot], (Out, Keep))]
+    for slot, merge in list(merges.items()):
+        if slot[0] != "name" or not isinstance(merge, Lost):
+            continue
+        for flag in flags:
+            nodes = [(arm.node(slot, before[slot]), arm.node(flag, before[flag])) for arm in arms]
+            if all(set_with(node, value) for node, value in nodes) and any(given(n) is not DEAD for n, _ in nodes):
+                sides = Sides("in one arm", "in the other arm", f"of {stage.what}", "")
+                joiner = stage.joiner(slot, sides, [arm.region for arm in arms])
+                joiner.filled = True
+                joined = joiner.join(given(nodes[0][0]), given(nodes[1][0]))
+                if not isinstance(joined, Lost):
+                    merges[slot] = joined
+                    found[slot[1]] = (flag[1], Lack(slot[1], merge.message, merge.remedy))
+                break
+    return found
 
 
 def stage_while(
@@ -180,6 +230,8 @@ class Loop:
         self.stop = stop
         self.certain = certain
         self.is_while = trips is None or stage.state.get(stop, False) is not False
+        self.guarded: dict[Slot, Lack] = {}  # places that have a value just where the loop was stopped
+        self.open = False  # whether nothing but a stop ends it
         self.never = False  # whether there is no trip at all
         self.endless = False  # whether nothing can end it
         self.sides = Sides("before", "after a trip", f"of {stage.what}", "gets its first value in a trip")
@@ -212,6 +264,11 @@ class Loop:
             name = self.stage.name(slot)
             grown = held(self.trace, merge, next(values), None) if isinstance(merge, Grown) else None
             self.stage.place(slot, grown or build(self.trace, merge, values, name), after)
+        if self.open:
+            after[self.stop] = True
+        for slot, lack in self.guarded.items():
+            if not self.open and not isinstance(found.carried[slot], Lost):
+                after[slot[1]] = Guarded(lack, self.stop, after[self.stop], after[slot[1]])
         return after
 
     def _start(self, slot: Slot, merge: Merge) -> list[Value]:
@@ -261,6 +318,8 @@ class Loop:
 
         def enter() -> State:
             state, now.params, now.entry = self._enter(region, now)
+            if self.stop and state.get(self.stop) is not True:
+                state[self.stop] = False  # in a trip
             return state
 
         now.body = stage.run(region, enter, lambda state: self.body(state, self._trip(now)))
@@ -308,7 +367,9 @@ class Loop:
         stopped = state.get(self.stop, False)
         stopped = boolean(self.trace, stopped, "break") if isinstance(stopped, Array) else stopped
         answer: Any
-        if self.trips is not None:
+        if stopped is True:
+            answer = False
+        elif self.trips is not None:
             assert now.counter is not None
             answer = b.lt(now.counter, self.bound)
             answer = b.logical_and(answer, b.logical_not(stopped)) if isinstance(stopped, Value) else answer
@@ -338,6 +399,7 @@ class Loop:
             answer = self._tested(state)
         finally:
             trace.builder = outer
+        self.open = answer is True
         if isinstance(answer, bool):
             return outer.logical_not(stopped) if answer else outer.const(False, bool_)
         yes = Builder(outer)
@@ -360,7 +422,12 @@ class Loop:
             after = now.body.node(slot, entry)
             joiner = self.stage.joiner(slot, self.sides, [now.body.region])
             unbound = isinstance(entry, Missing) and isinstance(entry.lack, Unbound)
-            if unbound and (joiner.filled or (slot[0] == "name" and self.certain())):
+            lack = self._set_by_stop(now, slot, entry, after)
+            if lack is not None:
+                self.guarded[slot] = lack
+                joiner.filled, after = True, given(after)
+                late.add(slot)
+            elif unbound and (joiner.filled or (slot[0] == "name" and self.certain())):
                 joiner.filled = True
                 late.add(slot)
             grown = None
@@ -378,6 +445,20 @@ class Loop:
             self.is_while, late = True, set(now.late)
             carried = dict(now.carried)
         return carried, frozenset(late)
+
+    def _set_by_stop(self, now: Pass, slot: Slot, entry: Node, after: Node) -> Lack | None:
+        """Why a variable that has a value just where the loop is stopped has none elsewhere; None if it is no such variable."""
+        stop = ("name", self.stop)
+        assert now.body is not None
+        if slot[0] != "name" or slot == stop or not self.stop or not (slot in self.guarded or isinstance(entry, Missing)):
+            return None
+        if slot not in self.guarded and not (isinstance(entry, Missing) and isinstance(entry.lack, Unbound)):
+            return None
+        unset = now.entry.get(stop, self.stage.before(stop))
+        flag = now.body.node(stop, unset)
+        if not isinstance(after, Missing) or not set_with(after, flag, flag is unset):
+            return None
+        return self.guarded.get(slot, after.lack)
 
     def _protected(self, carried: dict[Slot, Merge], now: Pass) -> bool:
         """Whether arrays under two names make another pass necessary, in which they are read-only."""
@@ -409,7 +490,7 @@ class Loop:
         node = found.body.node(slot, found.entry[slot])
         if isinstance(merge, Grown):
             return [appended(self.trace, merge, found.params[slot][0], node, self._trip(found))]
-        if slot in found.late and (isinstance(node, Missing) or slot not in found.body.nodes):
+        if slot in found.late and (isinstance(given(node), Missing) or slot not in found.body.nodes):
             return found.params[slot]
         return emit(self.trace, merge, node)
 

@@ -19,6 +19,7 @@ from pullback.frontends.staging_tree import (
     Lack,
     Lost,
     Merge,
+    Missing,
     Node,
     Number,
     Out,
@@ -89,6 +90,7 @@ class Stage:
         self.text = text
         self.loc: Loc = trace.where()
         self.what = f"{text} at {self.loc}" if self.loc.line else text
+        self.assumed: set[str] = set()  # variables that hold something else at the start of a block than around it
         self.arrays: dict[int, Array] = {}  # those that blocks wrote to
         self.doubtful: dict[int, tuple[Array, str]] = {}  # those that a variable may or may not stand for, and why
 
@@ -115,6 +117,8 @@ class Stage:
     def _read(self, outcome: Outcome, before: State, after: State) -> None:
         for name, value in after.items():
             self._note(outcome, ("name", name), value, value is not before.get(name, UNBOUND))
+            if name in self.assumed:
+                outcome.written[("name", name)] = describe(self.trace, value)
         changes = self.world.changes()
         for key, (_, first) in self.world.containers.items():
             if key in changes and isinstance(first, set):
@@ -250,6 +254,8 @@ def numbers(node: Node) -> Iterator[Number]:
     elif isinstance(node, Group):
         for part in node.parts:
             yield from numbers(part)
+    elif isinstance(node, Missing) and node.given is not None:
+        yield from numbers(node.given)
 
 
 def _with_shared(merge: Merge, text: str) -> Merge:

@@ -329,14 +329,15 @@ class ControlHooks:
 
     # -- loops ------------------------------------------------------------------------------------------------------
     def repeat(self, test: Callable[[], Any], body: Block, stop: str, text: str) -> None:
-        """``while``: trips are made one by one until the condition is traced; the rest is staged."""
+        """``while``: trips are made one by one until the condition is traced, or there are many; the rest is staged."""
         variables = self.variables(test, body)
         trips = 0
         while variables.get(stop) is not True:
             traced = is_traced(variables.get(stop)) or is_traced(go := test())
             if not traced and not go:
                 return None
-            if traced or (trips == 0 and self._foreseen(variables, test, body, stop)):
+            long = trips == FEW_TRIPS and not self.session.tries
+            if traced or long or (trips == 0 and self._foreseen(variables, test, body, stop)):
                 self._stageable(f"the loop 'while {text}'")
                 if traced:
                     return self._staged_while(variables, test, body, stop, text)
@@ -415,6 +416,8 @@ class ControlHooks:
             return None
         if self._certain(source):  # the first trip by itself may give the variables the shapes that they have from then on
             body(source.at(0))
+            if variables.get(stop) is True:
+                return None
             error = self._attempt(lambda: self._counted(variables, source, body, stop, 1))
             if error is None:
                 return None

@@ -44,6 +44,21 @@ class Unbound(Lack):
     """A variable without a value, as Python means it."""
 
 
+class Guarded(Lack):
+    """A variable that has a value, ``value``, just where the flag named ``flag`` is true: one that is set before a ``break``.
+
+    ``holds`` is that flag. Where a branch asks for it the value is certain again.
+    """
+
+    __slots__ = ("flag", "holds", "value")
+
+    def __init__(self, lack: Lack, flag: str, holds: Any, value: Any):
+        super().__init__(lack.name, lack.message, lack.remedy)
+        self.flag = flag
+        self.holds = holds
+        self.value = value
+
+
 UNBOUND = Unbound("", "a variable is used before it has a value")
 
 
@@ -76,7 +91,10 @@ class Other:
 
 @dataclass(eq=False, slots=True)
 class Missing:
+    """``given``: what a guarded variable is where it has a value."""
+
     lack: Lack
+    given: Node | None = None
 
     @property
     def original(self) -> Lack:
@@ -90,7 +108,7 @@ DEAD = Missing(UNBOUND)  # every variable at the end of a block that raises
 def describe(trace: Trace, x: Any) -> Node:
     """Read a value; within its block, since views are read and lengths become numbers."""
     if isinstance(x, Lack):
-        return Missing(x)
+        return Missing(x, describe(trace, x.value) if isinstance(x, Guarded) else None)
     if isinstance(x, (Array, Length, bool, int, float, np.generic, np.ndarray)):
         if isinstance(x, Array) and x.context is not trace:
             return Other(x)  # of an enclosing trace
@@ -102,6 +120,22 @@ def describe(trace: Trace, x: Any) -> Node:
     if keys is None:
         return Other(x)
     return Group(x, keys, tuple(describe(trace, part) for part in parts))
+
+
+def given(node: Node) -> Node:
+    """A guarded variable as its value."""
+    return node.given if isinstance(node, Missing) and node.given is not None else node
+
+
+def set_with(node: Node, flag: Node, unchanged: bool = False) -> bool:
+    """Whether a variable has a value at the end of a block just if a flag is true there; ``unchanged``: the flag is not set."""
+    if node is DEAD:
+        return True
+    if not isinstance(node, Missing):
+        return flag.original is True
+    if isinstance(node.lack, Guarded):
+        return node.lack.holds is flag.original
+    return isinstance(node.lack, Unbound) and (unchanged or flag.original is False)
 
 
 def contents(x: Any) -> tuple[tuple[Any, ...] | None, Sequence[Any]]:
@@ -205,7 +239,7 @@ class Joiner:
         """At least one of the two has no value."""
         if isinstance(a, Missing) and isinstance(b, Missing):
             lack = b.lack if isinstance(a.lack, Unbound) else a.lack
-            return Keep(lack)
+            return Keep(lack) if isinstance(lack, Unbound) else Lost(lack.message, lack.remedy)
         missing, node = (a, b) if isinstance(a, Missing) else (b, a)
         assert isinstance(missing, Missing) and not isinstance(node, Missing)
         if self.filled or missing is DEAD:
@@ -351,6 +385,7 @@ def outs(merge: Merge) -> Iterator[Out]:
 
 def emit(trace: Trace, merge: Merge, node: Node) -> list[Value]:
     """The values of a node in the types of its merge, in the block that is open; zeros where there is none."""
+    node = given(node)
     if isinstance(merge, Out):
         type = merge.type.with_shape(trace.canonical_shape(merge.type.shape))
         return [_converted(trace, node, type) if isinstance(node, Number) else trace.builder.zeros(type)]
