@@ -97,7 +97,9 @@ def _told_of(func: Func, compiled: _Compiled) -> Kernel:
     if func.name == signature.name and places == [f.where for f in signature.failures]:
         return compiled.kernel
     failures = tuple(replace(f, where=where) for f, where in zip(signature.failures, places, strict=True))
-    return compiled.kernel.rebound(replace(signature, name=func.name, failures=failures))
+    kernel = compiled.kernel.rebound(replace(signature, name=func.name, failures=failures))
+    kernel.texts = kernel.texts.named(func.name)
+    return kernel
 
 
 def _level(emitted: Emitted) -> int:
@@ -112,6 +114,10 @@ class _Texts:
     def __init__(self, program: Program, emitted: Emitted):
         self._program = program
         self._emitted = emitted
+
+    def named(self, name: str) -> _Texts:
+        """The texts of the same code for a function of another name."""
+        return _Texts(replace(self._program, name=name), self._emitted)
 
     def __call__(self, stage: str) -> str:
         from pullback.llvm import engine
