@@ -9,6 +9,7 @@ reverse (``top``, ``rest``).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,7 +65,7 @@ class Undo:
     wanted: bool
 
 
-class Region(Line):
+class Region(Line, ABC):
     """The reversal of one block."""
 
     def __init__(self, facts: Facts, builder: Builder, params: Sequence[Value], body: Sequence[Instr]):
@@ -156,9 +157,9 @@ class Region(Line):
             found.append(self.instead.get(instr, instr))
         return found
 
+    @abstractmethod
     def thread(self, element: Type, end: Value, rest: Value, trips: Trips) -> Thread:
         """Lay a tape through this block; ``end`` and ``rest`` are the versions with which the block within leaves it."""
-        raise NotImplementedError
 
 
 class Whole(Region):
