@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pullback.errors import DTypeError, IRError, PullbackError, ShapeError
 from pullback.ir.core import NO_ATTRS, Block, Builder, Func, Instr, Loc, Value
-from pullback.ir.dims import Dim, Size, evaluate, floordiv, solve
+from pullback.ir.dims import Dim, Size, evaluate, floordiv, solve, upper_bound
 from pullback.ir.interp import bind, run, trace_values
 from pullback.ir.ops import OPS
 from pullback.ir.ops.base import Elementwise, Linear, Op, Plain, TypeMismatch
@@ -671,3 +671,10 @@ def test_masks_transpose_like_values(op: Linear, types: Any, attrs: Any) -> None
     half = len(found) // 2
     for value, where in zip(found[:half], found[half:], strict=True):
         np.testing.assert_array_equal(value != 0, where)
+
+
+def test_upper_bound() -> None:
+    """A symbol counts with its bound where it adds, with nothing where it takes away."""
+    bounds = {"k": Dim.parse("n"), "j": Dim.parse("k + 1")}
+    for text, expected in [("n - k", "n"), ("2*k + 1", "2*n + 1"), ("(n + k)//2", "n"), ("j*m", "m*n + m"), ("n", "n")]:
+        assert upper_bound(Dim.parse(text), bounds) == Dim.parse(expected)

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pullback.ir.core import Block, Func, Instr, Loc, walk
-from pullback.ir.dims import Dim, Size
+from pullback.ir.dims import Dim, Size, upper_bound
 from pullback.ir.text import key
 from pullback.ir.types import StackType, i64
 from pullback.llvm.emit import ALIGN, Emitted, emit
 from pullback.llvm.options import Options
-from pullback.loops.buffers import upper_bound
 from pullback.loops.lower import lower
 from pullback.loops.nest import For, Program, While, statements
 from pullback.loops.text import print_program

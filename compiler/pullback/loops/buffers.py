@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
-from pullback.ir.dims import Dim, Size, product
+from pullback.ir.dims import Size, product, upper_bound
 from pullback.loops.nest import Buffer, Call, Loop, Node, Program, Statement, Store, Swap, bodies, statements
 
 
@@ -34,7 +34,7 @@ def assign_regions(program: Program, swaps: Sequence[Swap]) -> None:
     free: dict[Size, list[int]] = {}
     for k in range(len(program.body)):
         for buffer in beginning.get(k, ()):
-            size = _bounded(product(buffer.type.shape), bounds) * buffer.type.dtype.bytes
+            size = upper_bound(product(buffer.type.shape), bounds) * buffer.type.dtype.bytes
             spare = free.setdefault(size, [])
             if not spare:
                 spare.append(len(program.regions))
@@ -90,21 +90,3 @@ def _touched(statement: Statement) -> Iterator[Buffer]:
             case Call(out=out, args=args):
                 yield out
                 yield from (a.buffer for a in args)
-
-
-def _bounded(size: Size, defined: dict[str, Size]) -> Size:
-    """An upper bound without the sizes that the data decide: each at its bound where it adds, at 0 where it takes away."""
-    if not isinstance(size, Dim) or not size.symbols() & defined.keys():
-        return size
-    total: Size = 0
-    for monomial, coefficient in size.terms:
-        term: Size = coefficient
-        for atom in monomial:
-            term = term * Dim(((((atom,)), 1),))
-        lowest = coefficient < 0 and isinstance(term, Dim) and bool(term.symbols() & defined.keys())
-        if not lowest:
-            total = total + (term.replace(defined) if isinstance(term, Dim) else term)
-    return _bounded(total, defined)
-
-
-upper_bound = _bounded
