@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ import pytest
 
 from pullback.ir.core import Func, Value
 from pullback.ir.interp import run
-from pullback.ir.parse import parse_func
+from pullback.ir.parse import parse_func, parse_module
 from pullback.ir.text import key, print_func
 from pullback.ir.verify import verify
 from pullback.llvm import compile as compilation
@@ -125,8 +126,12 @@ def reverse_is_forward(func: Func, args: Arrays) -> bool:
         right = [float(np.sum(g * d)) for g, d in zip(gradients, direction, strict=True)]
         size = sum(float(np.sum(np.abs(s * t))) for s, t in zip(seeds, ahead[count:], strict=True))
         size += sum(float(np.sum(np.abs(g * d))) for g, d in zip(gradients, direction, strict=True))
-        if not abs(sum(left) - sum(right)) <= 1e-9 * (1e-3 + size):  # so NaN fails
-            return False
+        gap = abs(sum(left) - sum(right))
+        if not gap <= 1e-9 * (1e-3 + size):  # so NaN fails
+            near = run(forward, [*moved(args, dense, 1e-14), *direction])[count:]
+            spread = sum(float(np.sum(np.abs(s * (t - u)))) for s, t, u in zip(seeds, ahead[count:], near, strict=True))
+            if not gap <= spread:  # a loop of many trips may be chaotic: the last digits of its arguments decide then
+                return False
     return True
 
 
@@ -227,7 +232,7 @@ def checkpoints_second_order(func: Func, args: Arrays) -> bool:
 
 def limits_change_nothing(func: Func, args: Arrays) -> bool:
     """As long as they are not reached."""
-    limited = optimize(limit_trips(func, 1000))
+    limited = optimize(limit_trips(func, 10_000))
     verify(limited)
     given = [*args, *seeds_of(func, args)]
     return all_close(run(differentiate(limited, floats(limited)), given), run(reverse_of(func), given))
@@ -318,3 +323,15 @@ def test_random_programs(block: int) -> None:
     for seed in range(block * 10, block * 10 + 10):
         problem = examine(seed)
         assert problem is None, problem
+
+
+FOUND = parse_module((Path(__file__).parent / "data" / "found.ir").read_text())
+
+
+@pytest.mark.parametrize("func", FOUND, ids=lambda func: func.name)
+def test_programs_that_were_wrong_once(func: Func) -> None:
+    for n in (0, 1, 6):
+        rng = np.random.default_rng(n)
+        args = [rng.normal(size=n), np.asarray(rng.normal())]
+        for holds, _ in PROPERTIES:
+            assert outcome(holds, func, args) is None, f"{holds.__name__} for n = {n}"
