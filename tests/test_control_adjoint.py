@@ -241,3 +241,36 @@ def test_the_seed_times_a_power_of_two(make: Callable[[Any], Any]) -> None:
         x = rng.normal(size=3) * 10.0 ** rng.integers(-3, 4)
         value, found = vjp(x, seed=seed)
         assert np.array_equal(found, seed * (value[0] / x[0]))
+
+
+# -- second derivatives through the front door -----------------------------------------------------------------------------
+def smooth(x):
+    y = x.copy()
+    for _ in range(3):
+        for i in range(1, len(y)):
+            y[i] = np.sin(y[i]) * y[i - 1] + (y @ y) * 0.1
+    return np.sum(y**2)
+
+
+def branching(x):
+    s = 0.0
+    for _ in range(25):
+        if x[0] > 0.2:
+            s = np.tanh(s + x[0] * x[1])
+        else:
+            s = s * x[1] + x[2] ** 2
+    return s
+
+
+@pytest.mark.parametrize("function", [smooth, branching])
+@pytest.mark.parametrize("checkpoint", [None, 4, "binomial"])
+def test_hessians_and_products(function: Callable[[Any], Any], checkpoint: Any) -> None:
+    """The reverse pass of the gradient fills a tape of its own, which the forward pass of ``pullback`` must not own."""
+    compiled = pb.compile(function, checkpoint=checkpoint)
+    x, step = np.array([0.3, 0.7, -0.2, 0.1, 0.4, -0.3, 0.2, 0.25, -0.1, 0.15]), 1e-5
+    rows = [(compiled.grad(x + step * d) - compiled.grad(x - step * d)) / (2 * step) for d in np.eye(len(x))]
+    hessian = compiled.hessian(x)
+    assert np.allclose(hessian, rows, atol=1e-8)
+    assert np.allclose(compiled.hvp(x, vector=x), hessian @ x)
+    _, pull = pb.grad(compiled).pullback(x)
+    assert np.allclose(pull(x), hessian @ x) and np.allclose(pull(-2 * x), -2 * hessian @ x)

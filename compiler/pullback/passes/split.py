@@ -128,7 +128,7 @@ def _residuals(
             continue
         visited.add(value)
         instr = made_by.get(value)
-        if instr is not None and _is_view(instr):
+        if instr is not None and (_is_view(instr) or instr.op.name == "stack.new"):  # an empty tape is for the pass that fills it
             remade[instr] = None
             pending.extend(instr.args)
         else:
