@@ -144,7 +144,7 @@ def test_the_error_of_a_file_with_a_branch() -> None:
 
 def test_a_limit_of_trips() -> None:
     for name in ("run", "grad", "check", "explain"):
-        assert "a loop made more than 1 trips" in refused(
+        assert "a loop made more than 1 trip," in refused(
             name, *AT, *(SEED if name in ("grad", "explain") else ()), "--max-trips", "1"
         )
     assert good("run", *AT, "--max-trips", "2") == good("run", *AT)

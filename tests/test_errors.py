@@ -118,7 +118,7 @@ model.expr:2:1: the output is not returned
 model.expr:1:4: the type of an input is one of f64, f32, i64, bool, got float
     x: float
        ^^^^^
-  write f64 for a real number, f64[n] for a vector, f64[n, p] for a matrix""",
+  write f64 for a real number, i64 for an integer, f64[n] for a vector, f64[n, p] for a matrix""",
     "x: f64[n + 1]\nreturn x": """\
 model.expr:1:1: the size n cannot be found: no axis is just n
     x: f64[n + 1]

@@ -711,7 +711,7 @@ def test_asserts_become_checks() -> None:
 
     traced, leaves = trace(f, V)
     compare(evaluate(traced, leaves), V * 2)
-    with pytest.raises(PullbackError, match=r"assertion failed at .*: too small"):
+    with pytest.raises(PullbackError, match=r"assertion failed: too small"):
         evaluate(traced, [V - 9])
 
 

@@ -18,7 +18,7 @@ SUM, PRODUCT, SIGN, POWER, ATOM = range(5)
 _INFIX: Mapping[str, tuple[str, int]] = {
     "add": (" + ", SUM), "sub": (" - ", SUM), "mul": (" * ", PRODUCT), "div": (" / ", PRODUCT), "mod": (" % ", PRODUCT),
     "floordiv": (" // ", PRODUCT), "eq": (" == ", -1), "ne": (" != ", -1), "lt": (" < ", -1), "le": (" <= ", -1),
-    "gt": (" > ", -1), "ge": (" >= ", -1), "logical_and": (" & ", -2), "logical_or": (" | ", -2),
+    "gt": (" > ", -1), "ge": (" >= ", -1), "logical_and": (" and ", -2), "logical_or": (" or ", -3),
 }  # fmt: skip
 _CALLED: Mapping[str, str] = {"select": "where", "convert": "astype", "contract": "matmul", "gather": "take"}
 

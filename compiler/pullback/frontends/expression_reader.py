@@ -128,7 +128,7 @@ def _type(source: Source, node: ast.expr) -> Type:
     known = ", ".join(DTYPES)
     if not isinstance(base, ast.Name) or base.id not in DTYPES:
         text = base.id if isinstance(base, ast.Name) else "this"
-        remedy = "write f64 for a real number, f64[n] for a vector, f64[n, p] for a matrix"
+        remedy = "write f64 for a real number, i64 for an integer, f64[n] for a vector, f64[n, p] for a matrix"
         raise source.error(base, f"the type of an input is one of {known}, got {clipped(text)}", remedy)
     dtype: DType = DTYPES[base.id]
     if axes is None:

@@ -318,8 +318,7 @@ class ControlHooks:
                     TraceError, f"assert of a traced value that is no boolean scalar: {text}", "use np.all(...)"
                 )
             said = message()
-            loc = self.trace.where()
-            value.context.here().check(value.value, message=f"assertion failed at {loc}: {text if said is None else said}")
+            value.context.here().check(value.value, message=f"assertion failed: {text if said is None else said}")
             return
         if not value:
             said = message()

@@ -12,7 +12,7 @@ def limit_trips(func: Func, most: int) -> Func:
     """``func`` with a check in every loop that it makes at most ``most`` trips each time that it runs."""
     if not _has_loops(func):
         return func
-    message = f"a loop made more than {most} trips, which is the limit that max_trips sets"
+    message = f"a loop made more than {most} trip{'s' if most != 1 else ''}, which is the limit that max_trips sets"
 
     def rule(b: Builder, instr: Instr) -> tuple[Value, ...] | None:
         if instr.op.name == "for":

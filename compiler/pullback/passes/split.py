@@ -128,7 +128,8 @@ def _residuals(
             continue
         visited.add(value)
         instr = made_by.get(value)
-        if instr is not None and (_is_view(instr) or instr.op.name == "stack.new"):  # an empty tape is for the pass that fills it
+        empty = instr is not None and instr.op.name == "stack.new"  # a tape is made in the pass that fills it
+        if instr is not None and (empty or _is_view(instr)):
             remade[instr] = None
             pending.extend(instr.args)
         else:
