@@ -16,6 +16,7 @@ from pullback.llvm import Options, compile_kernel
 from pullback.passes.adjoint import adjoint
 from pullback.passes.pipeline import checked, differentiate, optimize, prepare, push_forward
 from pullback.passes.rewrite import with_results
+from pullback.passes.speculate import speculate
 from pullback.passes.split import split
 from pullback_runtime.gradients import Place
 from pullback_runtime.kernel import Kernel
@@ -180,7 +181,10 @@ class Specialization:
         return f"{len(self.func.body) - 1} instructions" + (f", where {', '.join(conditions)}" if conditions else "")
 
     def _compile(self, func: Func) -> Kernel:
-        return compile_kernel(prepare(func), self.options)
+        ready = prepare(func)
+        plain = speculate(ready)
+        kernel = compile_kernel(plain, self.options)
+        return kernel if plain is ready else kernel.with_guards(lambda: compile_kernel(ready, self.options))
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
         found = self._kernels.get(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ ERRORS: dict[str, type[Exception]] = {
     "ValueError": ValueError,
     "ZeroDivisionError": ZeroDivisionError,
 }
+AGAIN = "again"  # the error of a failure after which the kernel with guards is called
 READABLE = 0x101  # NumPy's flags C_CONTIGUOUS and ALIGNED
 INTERRUPTED = -1  # the status of a call that a signal's handler stopped
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 5)
@@ -100,11 +101,26 @@ class Kernel:
         cells = [None if r.shape or r.tape else r.dtype for r in signature.results]
         self._frames = Freelist(scalars, cells, count + len(signature.defined) + signature.local, signature.loops)
         dtypes, results = ([NUMPY[a.dtype] for a in arrays] for arrays in (signature.params, signature.results))
-        self._quick = quick_call(signature, dtypes, results, self._frames, self._call, self._slow, self._error)
+        self._make_guarded: Callable[[], Kernel] | None = None
+        self._careful: Kernel | None = None
+        self._quick = quick_call(signature, dtypes, results, self._frames, self._call, self._slow, self._error, self._guarded)
 
     def rebound(self, signature: Signature) -> Kernel:
         """The same code under a signature that differs in texts alone."""
         return Kernel(signature, self._address, self._keep, self.texts)
+
+    def with_guards(self, make: Callable[[], Kernel]) -> Kernel:
+        """The same code, with the kernel that ``make`` gives called where it fails with AGAIN: see Note [Speculation] in
+        ``pullback/passes/speculate.py``. A kernel of its own, since equal code may stand for different guards."""
+        kernel = self.rebound(self.signature)
+        kernel._make_guarded = make
+        return kernel
+
+    def _guarded(self, args: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
+        if self._careful is None:
+            assert self._make_guarded is not None
+            self._careful = self._make_guarded()
+        return self._careful(args, out)
 
     def __call__(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         return self._quick(args) if out is None else self._slow(args, out)
@@ -112,11 +128,13 @@ class Kernel:
     def _slow(self, args: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         frame = self._frames.take()
         try:
-            return self._run(frame, args, out)
+            found = self._run(frame, args, out)
         finally:
             self._frames.give(frame)
+        return self._guarded(args, out) if found is None else found
 
-    def _run(self, frame: Any, args: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
+    def _run(self, frame: Any, args: Sequence[Any], out: Sequence[Any] | None) -> list[Any] | None:
+        """The results; None if the kernel with guards has to be called."""
         if len(args) != len(self.signature.params):
             raise TypeError(f"{self.signature.name} takes {len(self.signature.params)} arguments, got {len(args)}")
         arrays = self._pass(frame, args)
@@ -130,7 +148,10 @@ class Kernel:
         results = self._allocate(frame, shapes, arrays, out)
         status = self._call(*frame.pointers, frame.reserve(work) if work else None)
         if status:
-            raise self._error(status, frame)
+            error = self._error(status, frame)
+            if error is None:
+                return None
+            raise error
         return self._collect(frame, results, out)
 
     # -- in --------------------------------------------------------------------------------------------------------
@@ -208,12 +229,15 @@ class Kernel:
                 results[k] = out[k]
         return results
 
-    def _error(self, status: int, frame: Any) -> BaseException:
+    def _error(self, status: int, frame: Any) -> BaseException | None:
+        """What a call that ended with ``status`` raises; None if it is to be made again with guards."""
         if status == INTERRUPTED:
             error: BaseException = frame.watch.error
             frame.watch.error = None
             return error
         failure = self.signature.failures[status - 1]
+        if failure.error == AGAIN:
+            return None
         text = failure.text.format(frame.context[0], frame.context[1])
         return ERRORS[failure.error](f"{text} ({failure.where})" if failure.where else text)
 

@@ -31,7 +31,8 @@ def quick_call(
     frames: Freelist,
     call: Callable[..., int],
     slow: Callable[[Sequence[Any]], list[Any]],
-    failed: Callable[[int, Any], BaseException],
+    failed: Callable[[int, Any], BaseException | None],
+    again: Callable[[Sequence[Any], None], list[Any]],
 ) -> Callable[[Sequence[Any]], list[Any]]:
     """A function of the list of arguments; ``slow`` itself where a signature is not for this."""
     if signature.defined or len(signature.params) + len(signature.results) > MOST:
@@ -43,6 +44,7 @@ def quick_call(
         **names,
         "slow": slow,
         "failed": failed,
+        "again": again,
         "call": call,
         "take": frames.take,
         "give": frames.give,
@@ -99,6 +101,7 @@ def _source(signature: Signature) -> str:
     add("    if status:")
     add("        error = failed(status, f)")
     add("        give(f)")
+    add("        if error is None: return again(args, None)")
     add("        raise error")
     for k, result in enumerate(results):
         if not result.shape:

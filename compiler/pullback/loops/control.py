@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pullback.errors import UnsupportedError
 from pullback.ir.core import Block, Instr, Value
+from pullback.ir.ops.control import AGAIN
 from pullback.ir.types import StackType, bool_, i64
 from pullback.loops.blocks import is_array, param, slots
 from pullback.loops.nest import Accumulator, Buffer, Choice, Fail, For, If, Region, Reserve, Scope, Store, Tape, While
@@ -188,7 +189,8 @@ def give(tape: Tape, number: int, name: str) -> None:
 # -- checks -----------------------------------------------------------------------------------------------------------
 def _check(lowering: Lowering, instr: Instr) -> None:
     text = str(instr.attrs["message"]).replace("{", "{{").replace("}", "}}")
-    lowering.body.append(Fail(lowering.known[instr.args[0]], lowering.message(instr, "PullbackError", text)))
+    error = "again" if text == AGAIN else "PullbackError"
+    lowering.body.append(Fail(lowering.known[instr.args[0]], lowering.message(instr, error, text)))
 
 
 def _length(lowering: Lowering, instr: Instr) -> None:

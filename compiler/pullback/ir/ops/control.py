@@ -90,6 +90,8 @@ def _nothing(types: tuple[AnyType, ...], attrs: Attrs) -> tuple[AnyType, ...]:
     return ()
 
 
+AGAIN = "a derivative is not a number without the guards of the chain rule"  # the message of a check that asks for them
+
 IF = Plain(name="if", infer=_infer_if)
 FOR = Plain(name="for", infer=_infer_for)
 WHILE = Plain(name="while", infer=_infer_while)

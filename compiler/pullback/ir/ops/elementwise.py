@@ -90,15 +90,17 @@ SQUARE = Elementwise(
 def _guarded_product(ct: Any, partial: Any, *inputs: Any) -> Any:
     with np.errstate(invalid="ignore", over="ignore"):
         product = ct * partial
-    zero = (np.asarray(ct) == 0) | ((np.asarray(partial) == 0) & ~np.isnan(ct))
+    zero = np.isnan(product) & ((np.asarray(ct) == 0) | ((np.asarray(partial) == 0) & ~np.isnan(ct)))
     return np.where(zero & ~np.any([np.isnan(i) for i in inputs], axis=0), np.zeros_like(product), product)
 
 
 def _expand_guarded_product(m: Any, ct: Any, partial: Any, *inputs: Any) -> Any:
+    product = ct * partial
     zero = m.logical_or(m.eq(ct, 0.0), m.logical_and(m.eq(partial, 0.0), m.eq(ct, ct)))
+    zero = m.logical_and(zero, m.ne(product, product))
     for value in inputs:
         zero = m.logical_and(zero, m.eq(value, value))  # false for NaN
-    return m.select(zero, 0.0, ct * partial)
+    return m.select(zero, 0.0, product)
 
 
 GUARDED_MUL = Elementwise(
