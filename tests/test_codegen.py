@@ -220,7 +220,7 @@ def test_update_chains(n):
 def test_update_chains_do_not_copy():
     text = loops(rosenbrock_gradient())
     assert "copy" not in text and "region" not in text
-    assert text.count("for ") <= 4
+    assert text.count("for ") <= 5  # with that over blocks
 
 
 def test_an_update_of_an_argument_copies_once():

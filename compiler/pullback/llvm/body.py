@@ -272,12 +272,16 @@ class Body:
             self._move(loop)
             return
         innermost = not any(isinstance(s, Loop) for s in loop.body)
-        short = isinstance(loop.extent, int) and loop.extent <= BLOCK
+        short = loop.short or (isinstance(loop.extent, int) and loop.extent <= BLOCK)
         exact = [not short and _is_sum(a) for a in loop.accumulators]  # sums that are compensated
         if innermost and any(exact):
             totals = self._blocked(loop, exact)
         else:
-            totals = self._plain(loop, exact, "0", self.extent(loop), [self.name(a.start) for a in loop.accumulators])
+            low, high = "0", self.extent(loop)
+            if loop.low is not None:
+                low = self.name(loop.low)
+                high = self.f.let(f"add nsw i64 {low}, {high}")
+            totals = self._plain(loop, exact, low, high, [self.name(a.start) for a in loop.accumulators])
         for carried, total in zip(loop.accumulators, totals, strict=True):
             self.names[carried.total] = total
 
@@ -344,6 +348,8 @@ class Body:
         def block(number: str, values: list[str]) -> list[str]:
             low = f.let(f"mul nuw nsw i64 {number}, {BLOCK}")
             left = f.let(f"sub nsw i64 {extent}, {low}")
+            if loop.low is not None:
+                low = f.let(f"add nsw i64 {low}, {self.name(loop.low)}")
             some = f.let(f"icmp slt i64 {left}, {BLOCK}")
             high = f.let(f"add nsw i64 {low}, {f.let(f'select i1 {some}, i64 {left}, i64 {BLOCK}')}")
             starts = [zeros[k] if e else values[k] for k, e in enumerate(exact)]

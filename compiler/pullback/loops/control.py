@@ -189,8 +189,9 @@ def give(tape: Tape, number: int, name: str) -> None:
 # -- checks -----------------------------------------------------------------------------------------------------------
 def _check(lowering: Lowering, instr: Instr) -> None:
     text = str(instr.attrs["message"]).replace("{", "{{").replace("}", "}}")
-    error = "again" if text == AGAIN else "PullbackError"
-    lowering.body.append(Fail(lowering.known[instr.args[0]], lowering.message(instr, error, text)))
+    again = text == AGAIN
+    number = lowering.message(instr, "again" if again else "PullbackError", text)
+    lowering.body.append(Fail(lowering.known[instr.args[0]], number, again=again))
 
 
 def _length(lowering: Lowering, instr: Instr) -> None:

@@ -11,6 +11,7 @@ from pullback.ir.core import Block, Func, Instr, Value
 from pullback.ir.dims import Size, symbols
 from pullback.ir.ops.base import Elementwise, Fold
 from pullback.ir.types import FROM_NUMPY, StackType, Type, bool_, i64
+from pullback.loops.bands import fuse
 from pullback.loops.blocks import is_array, settle
 from pullback.loops.buffers import assign_regions, drop_unread
 from pullback.loops.control import SCALARS, control, give, push
@@ -119,6 +120,7 @@ class Lowering:
             tapes=list(dict.fromkeys(self.tapes.values())),
         )
         drop_unread(program)
+        fuse(program)
         assign_regions(program, list(self.places.swaps.values()))
         return program
 

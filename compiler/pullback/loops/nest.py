@@ -73,7 +73,8 @@ class Accumulator:
 @dataclass(eq=False, slots=True, repr=False)
 class Loop:
     """``extent`` trips over ``body``: part of a nest, without control flow. ``parent`` is what is around it, ``level`` how
-    much is around it. An extent that only its region knows is a node."""
+    much is around it. An extent that only its region knows is a node. The index begins at ``low`` (0 if that is None);
+    ``short``: there are too few trips for a sum to need compensation. Both are for members of a band."""
 
     extent: Size | Node
     parent: Scope | None = None
@@ -81,6 +82,8 @@ class Loop:
     accumulators: list[Accumulator] = field(default_factory=list)
     index: Node | None = None
     note: str = ""  # for the text
+    low: Node | None = None
+    short: bool = False
 
     @property
     def level(self) -> int:
@@ -99,11 +102,13 @@ class Store:
 
 @dataclass(eq=False, slots=True, repr=False)
 class Fail:
-    """Stop the call with message ``number`` if ``ok`` is false; ``values`` are integers for the message."""
+    """Stop the call with message ``number`` if ``ok`` is false; ``values`` are integers for the message. ``again``: what was
+    done was allowed, only its results are of no use."""
 
     ok: Node
     number: int
     values: tuple[Node, ...] = ()
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

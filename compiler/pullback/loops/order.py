@@ -20,10 +20,10 @@ def loop_order(
         return tuple(range(len(domain)))
     votes = dict.fromkeys(axes, 0)
     for load in loads:
-        strides = {axis: _stride(load.args[0], loop, 0) for axis, loop in zip(axes, loops, strict=True)}
-        weight = sum(1 for stride in strides.values() if stride != 0)
-        for axis, stride in strides.items():
-            if stride == 1:
+        strides = {axis: stride(load.args[0], loop, 0) for axis, loop in zip(axes, loops, strict=True)}
+        weight = sum(1 for step in strides.values() if step != 0)
+        for axis, step in strides.items():
+            if step == 1:
                 votes[axis] += weight
     for root in roots:
         kept = axes
@@ -37,13 +37,13 @@ def loop_order(
     return (*(a for a in range(len(domain)) if a != best), best)
 
 
-def _stride(node: Node, loop: Loop, depth: int) -> Size | None:
+def stride(node: Node, loop: Loop, depth: int = 0) -> Size | None:
     """By how much a position grows with a loop's index; None if that is not a constant."""
     if node.kind == "index":
         return 1 if node.data is loop else 0
     if node.kind != "raw" or depth > DEEP:
         return 0 if node.kind in ("const", "size", "param") else None
-    parts = [_stride(a, loop, depth + 1) for a in node.args]
+    parts = [stride(a, loop, depth + 1) for a in node.args]
     if all(part == 0 for part in parts):
         return 0
     if any(part is None for part in parts):

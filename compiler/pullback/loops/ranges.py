@@ -16,8 +16,8 @@ Bounds = tuple["Size | None", "Size | None"]
 UNKNOWN: Bounds = (None, None)
 
 
-def bounds(node: Node, depth: int = 0) -> Bounds:
-    """The least and the largest value of an integer, or None where that is not known."""
+def bounds(node: Node, depth: int = 0, fixed: Loop | None = None) -> Bounds:
+    """The least and the largest value of an integer, or None where that is not known; in the first trip of ``fixed``."""
     if depth > DEEP:
         return UNKNOWN
     match node.kind:
@@ -26,11 +26,11 @@ def bounds(node: Node, depth: int = 0) -> Bounds:
         case "size":
             return node.data, node.data
         case "index":
-            return 0, _less(_trips(node.data, depth))
+            return (0, 0) if node.data is fixed else (0, _less(_trips(node.data, depth)))
         case "op" | "raw":
             name = node.data if node.kind == "raw" else node.data.name
             if name in ("add", "sub", "mul"):
-                return _ARITHMETIC[name](*(bounds(a, depth + 1) for a in node.args))
+                return _ARITHMETIC[name](*(bounds(a, depth + 1, fixed) for a in node.args))
     return UNKNOWN
 
 

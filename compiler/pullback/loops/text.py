@@ -115,7 +115,8 @@ class _Printer:
         assert loop.index is not None
         note = f"  # {loop.note}" if loop.note else ""
         extent = self.name(loop.extent) if isinstance(loop.extent, Node) else loop.extent
-        self.lines.append(f"{indent}for {self.name(loop.index)} < {extent}:{note}")
+        low = f" = {self.name(loop.low)} + trip" if loop.low is not None else ""
+        self.lines.append(f"{indent}for {self.name(loop.index)}{low} < {extent}:{note}")
         for carried in loop.accumulators:
             if carried.combine is None:
                 self.lines.append(f"{indent}  carry {self.name(carried.current)} from {self.name(carried.start)}")
