@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pullback.ir.ops.base import Intrinsic, Libm, Machine, Op
 from pullback.ir.types import DType
-from pullback.llvm import control
+from pullback.llvm import control, rounds
 from pullback.llvm.functions import TYPES, FunctionText, floor_division, literal
 from pullback.llvm.mathlib import MathCalls
-from pullback.llvm.pieces import Result, nest_kind
+from pullback.llvm.pieces import Result
 from pullback.loops.nest import (
-    Accumulator,
     Buffer,
     Call,
     Define,
@@ -22,7 +21,6 @@ from pullback.loops.nest import (
     Loop,
     Node,
     Operand,
-    Region,
     Reserve,
     Store,
     Swap,
@@ -31,8 +29,6 @@ from pullback.loops.nest import (
 
 if TYPE_CHECKING:
     from pullback.llvm.emit import Emitter, Pointers
-
-BLOCK = 1024  # elements that a sum adds up before it moves on to the next compensated block
 
 MEMORY: Mapping[str, str] = {"f64": "double", "f32": "float", "i64": "i64", "bool": "i8"}
 
@@ -129,7 +125,7 @@ class Body:
                 case Node():
                     self.names[statement] = self._node(statement)
                 case Loop():
-                    self._loop(statement)
+                    rounds.nest(self, statement)
                 case Store():
                     self._store(statement)
                 case Fail():
@@ -267,124 +263,13 @@ class Body:
     def extent(self, loop: Loop) -> str:
         return self.name(loop.extent) if isinstance(loop.extent, Node) else self.f.size(loop.extent)
 
-    def _loop(self, loop: Loop) -> None:
-        if isinstance(loop.parent, Region) and nest_kind(loop) in ("clear", "move"):
-            self._move(loop)
-            return
-        innermost = not any(isinstance(s, Loop) for s in loop.body)
-        short = loop.short or (isinstance(loop.extent, int) and loop.extent <= BLOCK)
-        exact = [not short and _is_sum(a) for a in loop.accumulators]  # sums that are compensated
-        if innermost and any(exact):
-            totals = self._blocked(loop, exact)
-        else:
-            low, high = "0", self.extent(loop)
-            if loop.low is not None:
-                low = self.name(loop.low)
-                high = self.f.let(f"add nsw i64 {low}, {high}")
-            totals = self._plain(loop, exact, low, high, [self.name(a.start) for a in loop.accumulators])
-        for carried, total in zip(loop.accumulators, totals, strict=True):
-            self.names[carried.total] = total
-
-    def _move(self, loop: Loop) -> None:
+    def move(self, loop: Loop) -> None:
         """A loop that only clears or copies, as memset or memcpy."""
         store = loop.body[-1]
         assert isinstance(store, Store)
         count, bytes_ = self.extent(loop), store.buffer.type.dtype.bytes
         source = self.pointer(store.value.data) if len(loop.body) > 1 else None
         move(self.f, self.math, self.pointer(store.buffer), source, self.f.let(f"mul i64 {count}, {bytes_}"))
-
-    def _trip(self, loop: Loop, index: str, values: list[str], reassociate: bool) -> list[str]:
-        """The body once; the next values of what is carried, sums not yet added."""
-        assert loop.index is not None
-        self.names[loop.index] = index
-        for carried, value in zip(loop.accumulators, values, strict=True):
-            self.names[carried.current] = value
-        self.statements(loop.body)
-        following = []
-        for carried, value in zip(loop.accumulators, values, strict=True):
-            assert carried.value is not None
-            term = self.name(carried.value)
-            if carried.combine is None:
-                following.append(term)
-                continue
-            dtype = carried.start.dtype
-            flags = "reassoc" if reassociate and dtype.kind == "f" and not self.emitter.fast else ""
-            following.append(self.operation(carried.combine, dtype, [dtype, dtype], [value, term], flags))
-        return following
-
-    def _plain(self, loop: Loop, exact: list[bool], low: str, high: str, starts: list[str]) -> list[str]:
-        """One loop. A compensated sum carries its rounding error in a second variable."""
-        kinds = [TYPES[a.start.dtype.name] for a in loop.accumulators]
-        extra = [k for k, e in enumerate(exact) if e]
-        innermost = not any(isinstance(s, Loop) for s in loop.body)
-
-        def body(index: str, values: list[str]) -> list[str]:
-            sums, errors = values[: len(kinds)], values[len(kinds) :]
-            # a compensated sum takes the term alone: combined with the neutral start of a sum, which changes nothing
-            inputs = [literal(0, loop.accumulators[k].start.dtype) if exact[k] else s for k, s in enumerate(sums)]
-            following = self._trip(loop, index, inputs, innermost)
-            for j, k in enumerate(extra):
-                following[k], error = self._two_sum(kinds[k], sums[k], following[k], errors[j])
-                errors[j] = error
-            return following + errors
-
-        carried = list(zip(kinds, starts, strict=True)) + [
-            (kinds[k], literal(0, loop.accumulators[k].start.dtype)) for k in extra
-        ]
-        found = self.f.counted(low, high, carried, body)
-        return self._corrected(loop, found, extra)
-
-    def _blocked(self, loop: Loop, exact: list[bool]) -> list[str]:
-        """Blocks of BLOCK trips: within one, sums may be reassociated (so they vectorise); blocks are added compensated."""
-        f, accumulators = self.f, loop.accumulators
-        kinds = [TYPES[a.start.dtype.name] for a in accumulators]
-        zeros = [literal(0, a.start.dtype) for a in accumulators]
-        extra = [k for k, e in enumerate(exact) if e]
-        extent = self.extent(loop)
-        early = f.let if isinstance(loop.extent, Node) else f.at_entry
-        more = early(f"add i64 {extent}, {BLOCK - 1}")
-        blocks = early(f"ashr i64 {more}, {BLOCK.bit_length() - 1}")
-
-        def block(number: str, values: list[str]) -> list[str]:
-            low = f.let(f"mul nuw nsw i64 {number}, {BLOCK}")
-            left = f.let(f"sub nsw i64 {extent}, {low}")
-            if loop.low is not None:
-                low = f.let(f"add nsw i64 {low}, {self.name(loop.low)}")
-            some = f.let(f"icmp slt i64 {left}, {BLOCK}")
-            high = f.let(f"add nsw i64 {low}, {f.let(f'select i1 {some}, i64 {left}, i64 {BLOCK}')}")
-            starts = [zeros[k] if e else values[k] for k, e in enumerate(exact)]
-
-            def trip(index: str, inner: list[str]) -> list[str]:
-                return self._trip(loop, index, inner, True)
-
-            found = f.counted(low, high, list(zip(kinds, starts, strict=True)), trip)
-            errors = values[len(kinds) :]
-            for j, k in enumerate(extra):
-                found[k], errors[j] = self._two_sum(kinds[k], values[k], found[k], errors[j])
-            return found + errors
-
-        carried = [(kind, self.name(a.start)) for kind, a in zip(kinds, accumulators, strict=True)]
-        carried += [(kinds[k], zeros[k]) for k in extra]
-        return self._corrected(loop, f.counted("0", blocks, carried, block), extra)
-
-    def _two_sum(self, kind: str, total: str, term: str, error: str) -> tuple[str, str]:
-        """``total + term`` and the accumulated rounding error (Knuth's branch-free form)."""
-        f = self.f
-        new = f.let(f"fadd {kind} {total}, {term}")
-        part = f.let(f"fsub {kind} {new}, {total}")
-        rest = f.let(f"fsub {kind} {new}, {part}")
-        lost = f.let(f"fadd {kind} {f.let(f'fsub {kind} {total}, {rest}')}, {f.let(f'fsub {kind} {term}, {part}')}")
-        return new, f.let(f"fadd {kind} {error}, {lost}")
-
-    def _corrected(self, loop: Loop, found: list[str], extra: list[int]) -> list[str]:
-        """Add the errors, unless the sum is not finite and they are therefore NaN."""
-        f, count = self.f, len(loop.accumulators)
-        for j, k in enumerate(extra):
-            kind, error = TYPES[loop.accumulators[k].start.dtype.name], found[count + j]
-            fine = f.let(f"fcmp ord {kind} {error}, {error}")
-            exact = f.let(f"fadd {kind} {found[k]}, {error}")
-            found[k] = f.let(f"select i1 {fine}, {kind} {exact}, {kind} {found[k]}")
-        return found[:count]
 
 
 def move(f: FunctionText, math: MathCalls, out: str, source: str | None, size: str) -> None:
@@ -395,10 +280,6 @@ def move(f: FunctionText, math: MathCalls, out: str, source: str | None, size: s
     else:
         math.declare("llvm.memcpy", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
         f.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {out}, ptr {source}, i64 {size}, i1 false)")
-
-
-def _is_sum(carried: Accumulator) -> bool:
-    return carried.combine is not None and carried.combine.name == "add" and carried.start.dtype.kind == "f"
 
 
 __all__ = ["MEMORY", "Body", "move"]

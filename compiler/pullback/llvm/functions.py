@@ -127,9 +127,10 @@ class FunctionText:
         high: str,
         carried: Sequence[tuple[str, str]],
         body: Callable[[str, list[str]], list[str]],
-        metadata: str = "",
+        step: int = 1,
     ) -> list[str]:
-        """``for i in low..high``, with (type, start) carried; ``body(i, values)`` returns the next values. Gives the last."""
+        """``for i in low..high``, with (type, start) carried; ``body(i, values)`` returns the next values. Gives the last.
+        ``step`` divides the distance."""
         head, latch, after = self.new("loop")[1:], "", self.new("after")[1:]
         before = self.label
         some = self.let(f"icmp slt i64 {low}, {high}")
@@ -142,9 +143,9 @@ class FunctionText:
         self.lines.extend([""] * (1 + len(carried)))
         values = body(index, phis)
         latch = self.label
-        self.line(f"{following} = add nuw nsw i64 {index}, 1")
+        self.line(f"{following} = add nuw nsw i64 {index}, {step}")
         done = self.let(f"icmp eq i64 {following}, {high}")
-        self.line(f"br i1 {done}, label %{after}, label %{head}{metadata}")
+        self.line(f"br i1 {done}, label %{after}, label %{head}")
         self.lines[slot] = f"  {index} = phi i64 [ {low}, %{before} ], [ {following}, %{latch} ]"
         for k, ((kind, start), phi, value) in enumerate(zip(carried, phis, values, strict=True)):
             self.lines[slot + 1 + k] = f"  {phi} = phi {kind} [ {start}, %{before} ], [ {value}, %{latch} ]"

@@ -349,10 +349,11 @@ class _Builder:
 
     def _rows(self, row: Size) -> Node:
         if isinstance(row, int):
-            return self._const(max(LEAST, min(MOST, CACHE // row)))
+            return self._const(max(LEAST, min(MOST, CACHE // row // LEAST * LEAST)))
         fitting = self._raw("udiv", self._const(CACHE), self._size(row))
         few = self._raw("select", self._raw("icmp slt", fitting, self._const(MOST)), fitting, self._const(MOST))
-        return self._raw("select", self._raw("icmp sgt", few, self._const(LEAST)), few, self._const(LEAST))
+        some = self._raw("and", few, self._const(-LEAST))
+        return self._raw("select", self._raw("icmp sgt", some, self._const(LEAST)), some, self._const(LEAST))
 
     # -- memory for one block ----------------------------------------------------------------------------------------
     def _shrink(self, low: Node) -> None:

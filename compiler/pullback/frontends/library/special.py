@@ -8,8 +8,10 @@ from typing import Any
 
 from pullback.errors import UnsupportedError
 from pullback.frontends.array import Array
+from pullback.frontends.library.create import FUNCTIONS as CREATE
 from pullback.frontends.library.elementwise import FUNCTIONS as ELEMENTWISE
 from pullback.frontends.library.elementwise import absolute, float_test, floats, of_scalars, where
+from pullback.frontends.library.reduce import FUNCTIONS as REDUCE
 from pullback.frontends.promote import cast, elementwise, float_dtype, wrap
 
 LOG_2PI = math.log(2 * math.pi)
@@ -68,6 +70,13 @@ def betaln(a: Any, b: Any) -> Array:
 def beta(a: Any, b: Any) -> Array:
     x, y = _float(a), _float(b)
     return gammasgn(x) * gammasgn(y) * gammasgn(x + y) * exp(betaln(x, y))
+
+
+def multigammaln(a: Any, d: Any) -> Array:
+    """The logarithm of the multivariate gamma function, ``a`` anything that ``gammaln`` takes."""
+    array = _float(a)
+    terms: Array = gammaln(array[..., None] - CREATE["numpy.arange"](d) / 2)
+    return REDUCE["numpy.sum"](terms, axis=-1) + d * (d - 1) * (math.log(math.pi) / 4)
 
 
 def ndtr(x: Any) -> Array:
@@ -221,6 +230,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
         "erf": erf, "erfc": erfc, "gammaln": gammaln, "digamma": digamma, "psi": digamma, "expit": expit, "logit": logit,
         "log_expit": log_expit, "xlogy": xlogy, "xlog1py": xlog1py, "entr": entr, "rel_entr": rel_entr, "kl_div": kl_div,
         "gammasgn": gammasgn, "gamma": gamma, "rgamma": rgamma, "betaln": betaln, "beta": beta, "ndtr": ndtr,
+        "multigammaln": multigammaln,
         "log_ndtr": log_ndtr, "polygamma": polygamma, "exp10": exp10, "exp2": floats("exp2"), "expm1": floats("expm1"),
         "log1p": log1p, "cbrt": floats("cbrt"), "round": floats("rint"), "sinc": ELEMENTWISE["numpy.sinc"],
 }  # fmt: skip

@@ -1,0 +1,236 @@
+"""The loops of nests as LLVM text: plain, in blocks whose sums are compensated, or several rows at a time.
+
+Note [Rows at a time]
+Where a row's inner loop sums up, or adds to something that all rows share, ROWS rows go through one inner loop together: what
+they read in common is loaded once, their sums are independent of each other, and what is added to in memory is loaded and
+stored once for all of them. Rows are independent (see Note [Purity]) but for what they add to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pullback.ir.ops.base import Libm
+from pullback.llvm.functions import TYPES, literal
+from pullback.llvm.pieces import nest_kind
+from pullback.loops.nest import Accumulator, Call, Fail, Loop, Node, Region, Statement, Store
+from pullback.loops.order import stride
+
+if TYPE_CHECKING:
+    from pullback.llvm.body import Body
+
+BLOCK = 1024  # elements that a sum adds up before it moves on to the next compensated block
+ROWS = 4  # rows that go through an inner loop together
+LITTLE = 24  # statements of an inner loop up to which that is worth it
+
+
+class Names(dict[Node, str]):
+    """The names of one row's scalars, before those of what is around."""
+
+    def __init__(self, around: dict[Node, str]):
+        super().__init__()
+        self._around = around
+
+    def get(self, node: Node, default: Any = None) -> Any:
+        found = dict.get(self, node)
+        return self._around.get(node, default) if found is None else found
+
+
+def nest(body: Body, loop: Loop) -> None:
+    """A loop with all that is inside."""
+    if isinstance(loop.parent, Region) and nest_kind(loop) in ("clear", "move"):
+        body.move(loop)
+        return
+    totals = _Rounds(body, loop).run()
+    for carried, total in zip(loop.accumulators, totals, strict=True):
+        body.names[carried.total] = total
+
+
+class _Rounds:
+    """One loop, for one or more rows of the loop around it: ``rows`` are the names of each."""
+
+    def __init__(self, body: Body, loop: Loop, rows: Sequence[dict[Node, str]] = ()):
+        self.body = body
+        self.f = body.f
+        self.loop = loop
+        self.rows = rows or [body.names]
+        self.innermost = not any(isinstance(s, Loop) for s in loop.body)
+        short = loop.short or (isinstance(loop.extent, int) and loop.extent <= BLOCK)
+        self.accumulators = [a for _ in self.rows for a in loop.accumulators]
+        self.kinds = [TYPES[a.start.dtype.name] for a in self.accumulators]
+        self.zeros = [literal(0, a.start.dtype) for a in self.accumulators]
+        self.exact = [not short and _is_sum(a) for a in self.accumulators]  # sums that are compensated
+        self.extra = [k for k, exact in enumerate(self.exact) if exact]
+
+    def run(self) -> list[str]:
+        """The totals of every row's accumulators."""
+        if self.innermost and self.extra:
+            return self._blocked()
+        body, f = self.body, self.f
+        low, high = "0", body.extent(self.loop)
+        if self.loop.low is not None:
+            low = body.name(self.loop.low)
+            high = f.let(f"add nsw i64 {low}, {high}")
+        starts = self._starts()
+        if not self.extra and len(self.rows) == 1 and together(self.loop):
+            low, starts = self._together(low, high, starts)
+        return self._plain(low, high, starts)
+
+    def _starts(self) -> list[str]:
+        found = []
+        for names in self.rows:
+            self.body.names = names
+            found += [self.body.name(a.start) for a in self.loop.accumulators]
+        return found
+
+    def _trip(self, index: str, values: list[str], reassociate: bool) -> list[str]:
+        """The body once for each row; the next values of what is carried, sums not yet added."""
+        body, loop, count = self.body, self.loop, len(self.loop.accumulators)
+        assert loop.index is not None
+        following = []
+        for k, names in enumerate(self.rows):
+            body.names = names
+            names[loop.index] = index
+            own = values[k * count : (k + 1) * count]
+            for carried, value in zip(loop.accumulators, own, strict=True):
+                names[carried.current] = value
+            body.statements(loop.body)
+            following += self._next(own, reassociate)
+        return following
+
+    def _next(self, values: Sequence[str], reassociate: bool) -> list[str]:
+        """What one row's accumulators become."""
+        following = []
+        for carried, value in zip(self.loop.accumulators, values, strict=True):
+            assert carried.value is not None
+            term = self.body.name(carried.value)
+            if carried.combine is not None:
+                dtype = carried.start.dtype
+                flags = "reassoc" if reassociate and dtype.kind == "f" and not self.body.emitter.fast else ""
+                term = self.body.operation(carried.combine, dtype, [dtype, dtype], [value, term], flags)
+            following.append(term)
+        return following
+
+    def _plain(self, low: str, high: str, starts: list[str]) -> list[str]:
+        """One loop. A compensated sum carries its rounding error in a second variable."""
+        count = len(self.kinds)
+
+        def trip(index: str, values: list[str]) -> list[str]:
+            sums, errors = values[:count], values[count:]
+            # a compensated sum takes the term alone: combined with the neutral start of a sum, which changes nothing
+            inputs = [self.zeros[k] if self.exact[k] else s for k, s in enumerate(sums)]
+            following = self._trip(index, inputs, self.innermost)
+            for j, k in enumerate(self.extra):
+                following[k], errors[j] = self._two_sum(self.kinds[k], sums[k], following[k], errors[j])
+            return following + errors
+
+        carried = list(zip(self.kinds, starts, strict=True)) + [(self.kinds[k], self.zeros[k]) for k in self.extra]
+        return self._corrected(self.f.counted(low, high, carried, trip))
+
+    def _blocked(self) -> list[str]:
+        """Blocks of BLOCK trips: within one, sums may be reassociated (so they vectorise); blocks are added compensated."""
+        f, loop = self.f, self.loop
+        extent = self.body.extent(loop)
+        early = f.let if isinstance(loop.extent, Node) else f.at_entry
+        more = early(f"add i64 {extent}, {BLOCK - 1}")
+        blocks = early(f"ashr i64 {more}, {BLOCK.bit_length() - 1}")
+        count = len(self.kinds)
+
+        def block(number: str, values: list[str]) -> list[str]:
+            low = f.let(f"mul nuw nsw i64 {number}, {BLOCK}")
+            left = f.let(f"sub nsw i64 {extent}, {low}")
+            if loop.low is not None:
+                low = f.let(f"add nsw i64 {low}, {self.body.name(loop.low)}")
+            some = f.let(f"icmp slt i64 {left}, {BLOCK}")
+            high = f.let(f"add nsw i64 {low}, {f.let(f'select i1 {some}, i64 {left}, i64 {BLOCK}')}")
+            starts = [self.zeros[k] if exact else values[k] for k, exact in enumerate(self.exact)]
+            found = f.counted(
+                low, high, list(zip(self.kinds, starts, strict=True)), lambda index, inner: self._trip(index, inner, True)
+            )
+            errors = values[count:]
+            for j, k in enumerate(self.extra):
+                found[k], errors[j] = self._two_sum(self.kinds[k], values[k], found[k], errors[j])
+            return found + errors
+
+        carried = list(zip(self.kinds, self._starts(), strict=True)) + [(self.kinds[k], self.zeros[k]) for k in self.extra]
+        return self._corrected(f.counted("0", blocks, carried, block))
+
+    # -- several rows ------------------------------------------------------------------------------------------------
+    def _together(self, low: str, high: str, starts: list[str]) -> tuple[str, list[str]]:
+        """As many rows as ROWS divides; where the rest begins, and what the accumulators have become by then."""
+        f, body, loop = self.f, self.body, self.loop
+        assert loop.index is not None
+        around = body.names
+        rows = f.let(f"and i64 {f.let(f'sub nsw i64 {high}, {low}')}, {-ROWS}")
+        middle = f.let(f"add nsw i64 {low}, {rows}")
+        at = next(k for k, s in enumerate(loop.body) if isinstance(s, Loop))
+        inner = loop.body[at]
+        assert isinstance(inner, Loop)
+
+        def trip(index: str, values: list[str]) -> list[str]:
+            envs = [Names(around) for _ in range(ROWS)]
+            for k, names in enumerate(envs):
+                body.names = names
+                names[loop.index] = f.let(f"add nuw nsw i64 {index}, {k}") if k else index  # type: ignore[index]
+                body.statements(loop.body[:at])
+            totals = _Rounds(body, inner, envs).run()
+            count = len(inner.accumulators)
+            for k, names in enumerate(envs):
+                body.names = names
+                for carried, total in zip(inner.accumulators, totals[k * count : (k + 1) * count], strict=True):
+                    names[carried.total] = total
+                body.statements(loop.body[at + 1 :])
+                values = self._next(values, False)
+            return values
+
+        found = f.counted(low, middle, list(zip(self.kinds, starts, strict=True)), trip, step=ROWS)
+        body.names = around
+        return middle, found
+
+    # -- compensation ------------------------------------------------------------------------------------------------
+    def _two_sum(self, kind: str, total: str, term: str, error: str) -> tuple[str, str]:
+        """``total + term`` and the accumulated rounding error (Knuth's branch-free form)."""
+        f = self.f
+        new = f.let(f"fadd {kind} {total}, {term}")
+        part = f.let(f"fsub {kind} {new}, {total}")
+        rest = f.let(f"fsub {kind} {new}, {part}")
+        lost = f.let(f"fadd {kind} {f.let(f'fsub {kind} {total}, {rest}')}, {f.let(f'fsub {kind} {term}, {part}')}")
+        return new, f.let(f"fadd {kind} {error}, {lost}")
+
+    def _corrected(self, found: list[str]) -> list[str]:
+        """Add the errors, unless the sum is not finite and they are therefore NaN."""
+        f, count = self.f, len(self.accumulators)
+        for j, k in enumerate(self.extra):
+            kind, error = self.kinds[k], found[count + j]
+            fine = f.let(f"fcmp ord {kind} {error}, {error}")
+            exact = f.let(f"fadd {kind} {found[k]}, {error}")
+            found[k] = f.let(f"select i1 {fine}, {kind} {exact}, {kind} {found[k]}")
+        return found[:count]
+
+
+def _is_sum(carried: Accumulator) -> bool:
+    return carried.combine is not None and carried.combine.name == "add" and carried.start.dtype.kind == "f"
+
+
+def together(loop: Loop) -> bool:
+    """Whether several trips of a loop should go through its inner loop together."""
+    inner = [s for s in loop.body if isinstance(s, Loop)]
+    if len(inner) != 1 or any(a.combine is None for a in loop.accumulators):
+        return False
+    if isinstance(loop.extent, int) and loop.extent < 2 * ROWS:
+        return False
+    if any(isinstance(s, (Fail, Call)) for s in (*loop.body, *inner[0].body)) or len(inner[0].body) > LITTLE:
+        return False
+    if any(isinstance(s, (Loop, Fail)) or _is_dear(s) for s in inner[0].body):
+        return False
+    return any(a.combine is not None for a in inner[0].accumulators) or any(
+        isinstance(s, Store) and s.combine is not None and stride(s.position, loop) == 0 for s in inner[0].body
+    )
+
+
+def _is_dear(statement: Statement) -> bool:
+    return isinstance(statement, Node) and statement.kind == "op" and isinstance(statement.data.lower, Libm)
+
+
+__all__ = ["BLOCK", "nest"]
