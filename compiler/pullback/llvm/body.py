@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pullback.ir.ops.base import Intrinsic, Libm, Machine, Op
 from pullback.ir.types import DType
 from pullback.llvm import control, rounds
-from pullback.llvm.functions import TYPES, FunctionText, floor_division, literal
+from pullback.llvm.functions import MEMORY, TYPES, FunctionText, floor_division, literal
 from pullback.llvm.mathlib import MathCalls
 from pullback.llvm.pieces import Result
 from pullback.loops.nest import (
@@ -30,8 +30,6 @@ from pullback.loops.nest import (
 if TYPE_CHECKING:
     from pullback.llvm.emit import Emitter, Pointers
 
-MEMORY: Mapping[str, str] = {"f64": "double", "f32": "float", "i64": "i64", "bool": "i8"}
-
 
 class Body:
     """Statements of one function."""
@@ -49,6 +47,7 @@ class Body:
         self.f = f
         self.math = math
         self.names: dict[Node, str] = {}
+        self.anchors: dict[tuple[Buffer, Node], tuple[str, Node]] = {}  # see Note [Anchors] in ``rounds.py``
         self._pointers = dict(pointers)
         self._on_demand = on_demand
         self._control = control  # whether buffers may move in this function
@@ -162,10 +161,15 @@ class Body:
             slot = f.let(f"getelementptr ptr, ptr %inputs, i64 {node.data}")
             return self._read(f.let(f"load ptr, ptr {slot}"), node.dtype)
         assert node.kind == "load", node.kind
-        place = f.let(
-            f"getelementptr inbounds {MEMORY[node.dtype.name]}, ptr {self.pointer(node.data)}, i64 {self.name(node.args[0])}"
-        )
-        return self._read(place, node.dtype)
+        return self._read(self._place(node.data, node.args[0]), node.dtype)
+
+    def _place(self, buffer: Buffer, position: Node) -> str:
+        found = self.anchors.get((buffer, position))
+        if found is None:
+            pointer, index = self.pointer(buffer), self.name(position)
+        else:
+            pointer, index = found[0], self.name(found[1])
+        return self.f.let(f"getelementptr inbounds {MEMORY[buffer.type.dtype.name]}, ptr {pointer}, i64 {index}")
 
     def _read(self, place: str, dtype: DType) -> str:
         value = self.f.let(f"load {MEMORY[dtype.name]}, ptr {place}")
@@ -237,9 +241,7 @@ class Body:
     # -- memory and checks ------------------------------------------------------------------------------------------
     def _store(self, store: Store) -> None:
         dtype = store.buffer.type.dtype
-        place = self.f.let(
-            f"getelementptr inbounds {MEMORY[dtype.name]}, ptr {self.pointer(store.buffer)}, i64 {self.name(store.position)}"
-        )
+        place = self._place(store.buffer, store.position)
         if store.combine is None:
             self._write(place, store.value)
             return

@@ -12,6 +12,7 @@ from pullback.ir.dims import Dim, FloorDiv, Size
 from pullback.ir.types import DType
 
 TYPES: Mapping[str, str] = {"f64": "double", "f32": "float", "i64": "i64", "bool": "i1"}
+MEMORY: Mapping[str, str] = {"f64": "double", "f32": "float", "i64": "i64", "bool": "i8"}
 
 
 def literal(value: Any, dtype: DType) -> str:

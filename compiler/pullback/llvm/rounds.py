@@ -4,6 +4,12 @@ Note [Rows at a time]
 Where a row's inner loop sums up, or adds to something that all rows share, ROWS rows go through one inner loop together: what
 they read in common is loaded once, their sums are independent of each other, and what is added to in memory is loaded and
 stored once for all of them. Rows are independent (see Note [Purity]) but for what they add to.
+
+Note [Anchors]
+A position in an inner loop is often a sum of what the outer loops say and of the inner loop's index. The first part goes into a
+pointer, the *anchor* of the row, made outside the inner loop and hidden from LLVM's analysis of induction variables: that takes
+time without bound for polynomials in the indices of all loops around, and gains nothing. The intrinsic that hides it stands for
+no instruction, and alias analysis looks through it.
 """
 
 from __future__ import annotations
@@ -12,9 +18,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pullback.ir.ops.base import Libm
-from pullback.llvm.functions import TYPES, literal
+from pullback.llvm.functions import MEMORY, TYPES, literal
 from pullback.llvm.pieces import nest_kind
-from pullback.loops.nest import Accumulator, Call, Fail, Loop, Node, Region, Statement, Store
+from pullback.loops.nest import Accumulator, Buffer, Call, Fail, Loop, Node, Region, Statement, Store
 from pullback.loops.order import stride
 
 if TYPE_CHECKING:
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1024  # elements that a sum adds up before it moves on to the next compensated block
 ROWS = 4  # rows that go through an inner loop together
+HIDE = "llvm.strip.invariant.group.p0"
 LITTLE = 24  # statements of an inner loop up to which that is worth it
 
 
@@ -62,6 +69,7 @@ class _Rounds:
         self.zeros = [literal(0, a.start.dtype) for a in self.accumulators]
         self.exact = [not short and _is_sum(a) for a in self.accumulators]  # sums that are compensated
         self.extra = [k for k, exact in enumerate(self.exact) if exact]
+        self.anchors = [self._anchors(names) for names in self.rows] if self.innermost else []
 
     def run(self) -> list[str]:
         """The totals of every row's accumulators."""
@@ -91,13 +99,41 @@ class _Rounds:
         following = []
         for k, names in enumerate(self.rows):
             body.names = names
+            body.anchors = self.anchors[k] if self.anchors else {}
             names[loop.index] = index
             own = values[k * count : (k + 1) * count]
             for carried, value in zip(loop.accumulators, own, strict=True):
                 names[carried.current] = value
             body.statements(loop.body)
             following += self._next(own, reassociate)
+        body.anchors = {}
         return following
+
+    def _anchors(self, names: dict[Node, str]) -> dict[tuple[Buffer, Node], tuple[str, Node]]:
+        """For what the loop loads and stores in one row: where its row begins, and the position from there."""
+        body, f = self.body, self.f
+        found: dict[tuple[Buffer, Node], tuple[str, Node]] = {}
+        pointers: dict[tuple[Any, ...], str] = {}
+        body.names = names
+        for statement in self.loop.body:
+            access = _access(statement)
+            if access is None or access[0].place == "tape" or access[0].moves:
+                continue
+            buffer, position = access
+            outer, inner = _parts(position, self.loop)
+            if len(inner) != 1 or not any(isinstance(node.scope, Loop) for _, node in outer):
+                continue
+            key = (buffer, *outer)
+            if key not in pointers:
+                total = "0"
+                for sign, node in outer:
+                    total = f.let(f"{sign} nsw i64 {total}, {body.name(node)}")
+                kind = MEMORY[buffer.type.dtype.name]
+                row = f.let(f"getelementptr inbounds {kind}, ptr {body.pointer(buffer)}, i64 {total}")
+                body.math.declare(HIDE, f"declare ptr @{HIDE}(ptr)")
+                pointers[key] = f.let(f"call ptr @{HIDE}(ptr {row})")
+            found[buffer, position] = (pointers[key], inner[0])
+        return found
 
     def _next(self, values: Sequence[str], reassociate: bool) -> list[str]:
         """What one row's accumulators become."""
@@ -207,6 +243,33 @@ class _Rounds:
             exact = f.let(f"fadd {kind} {found[k]}, {error}")
             found[k] = f.let(f"select i1 {fine}, {kind} {exact}, {kind} {found[k]}")
         return found[:count]
+
+
+def _access(statement: Statement) -> tuple[Buffer, Node] | None:
+    match statement:
+        case Node(kind="load", data=buffer, args=(position,)):
+            return buffer, position
+        case Store(buffer=buffer, position=position):
+            return buffer, position
+    return None
+
+
+def _parts(position: Node, loop: Loop) -> tuple[list[tuple[str, Node]], list[Node]]:
+    """A position as a sum: (sign, term) for what does not depend on the loop, and the terms that do."""
+    outer: list[tuple[str, Node]] = []
+    inner: list[Node] = []
+    pending = [("add", position)]
+    while pending:
+        sign, node = pending.pop()
+        if node.scope is not loop:
+            outer.append((sign, node))
+        elif node.kind == "raw" and node.data in ("add", "sub") and sign == "add":
+            pending += [("add", node.args[0]), (node.data, node.args[1])]
+        elif sign == "add":
+            inner.append(node)
+        else:
+            return [], [position]
+    return outer, inner
 
 
 def _is_sum(carried: Accumulator) -> bool:
