@@ -14,9 +14,8 @@ from pullback.errors import (
 )
 from pullback.functional import cond, for_loop, scan, while_loop
 from pullback.ir.types import bool_, f32, f64, i64
+from pullback_runtime import __version__ as __version__
 from pullback_runtime.variable import Variable, variable
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CheckError",
