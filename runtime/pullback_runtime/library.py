@@ -21,7 +21,11 @@ def manifest(signature: Signature) -> str:
 
 def signature(text: str) -> Signature:
     """The signature that ``manifest`` wrote."""
-    data: Mapping[str, Any] = json.loads(text)
+    return signature_of(json.loads(text))
+
+
+def signature_of(data: Mapping[str, Any]) -> Signature:
+    """The signature that JSON's objects say."""
     return Signature(
         name=str(data["name"]),
         params=tuple(_array(a) for a in data["params"]),
@@ -31,6 +35,8 @@ def signature(text: str) -> Signature:
         bounds=tuple(_polynomial(b) for b in data["bounds"]),
         workspace=_polynomial(data["workspace"]),
         failures=tuple(Failure(str(f["error"]), str(f["text"]), str(f["where"])) for f in data["failures"]),
+        local=int(data["local"]),
+        loops=bool(data["loops"]),
     )
 
 
@@ -43,7 +49,7 @@ def load(path: str, text: str, symbol: str = "k") -> Kernel:
 
 
 def _array(data: Mapping[str, Any]) -> Array:
-    return Array(str(data["dtype"]), tuple(_polynomial(s) for s in data["shape"]), str(data["text"]))
+    return Array(str(data["dtype"]), tuple(_polynomial(s) for s in data["shape"]), str(data["text"]), bool(data["tape"]))
 
 
 def _polynomial(data: Any) -> Any:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
+import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pullback.ir.core import Block, Func, Instr, Loc, walk
 from pullback.ir.dims import Dim, Size, upper_bound
 from pullback.ir.text import key
 from pullback.ir.types import StackType, i64
-from pullback.llvm.emit import ALIGN, Emitted, emit
+from pullback.llvm import store
 from pullback.llvm.options import Options
-from pullback.loops.lower import lower
-from pullback.loops.nest import For, Program, While, statements
-from pullback.loops.text import print_program
 from pullback_runtime.kernel import Array, Failure, Kernel, Signature
+from pullback_runtime.library import signature_of
+
+if TYPE_CHECKING:
+    from pullback.llvm.emit import Emitted
+    from pullback.loops.nest import Program
 
 LITTLE = 2000  # scalar statements up to which straight-line code is optimised
 
@@ -50,7 +55,7 @@ def compile_kernel(func: Func, options: Options | None = None) -> Kernel:
         with _cache_lock:
             found = _cache.get(identity)
             if found is None:
-                found = _cache[identity] = _compile(func, options)
+                found = _cache[identity] = _compile(func, options, identity[0])
                 if len(_cache) > KEPT:
                     _cache.popitem(last=False)
     with suppress(KeyError):  # another thread has made it the oldest and dropped it
@@ -58,18 +63,18 @@ def compile_kernel(func: Func, options: Options | None = None) -> Kernel:
     return _told_of(func, found)
 
 
-def _compile(func: Func, options: Options) -> _Compiled:
-    from pullback.llvm import engine  # llvmlite's binding takes 70 ms to import
+def _compile(func: Func, options: Options, identity: bytes) -> _Compiled:
+    texts = _Texts(func, options)
+    parts = ("kernel", identity, f"fast_math={options.fast_math}")
+    code = _unpacked(store.object_code(parts, lambda: _packed(texts.program, texts.emitted, texts.modules)))
+    return _Compiled(_linked(func, code, texts), code.origins)
 
-    program = lower(_numbered(func))
-    emitted = emit(program, engine.features(), options.fast_math)
-    modules = [engine.Module(emitted.kernel, _level(emitted))]
-    if emitted.chunks:
-        modules.append(engine.Module(emitted.chunks, 0))
-    linked = engine.Linked([m.object() for m in modules], "k", emitted.blas)
-    texts = _Texts(program, emitted)
-    kernel = Kernel(signature(program, emitted.frame), linked.address, linked, texts)
-    return _Compiled(kernel, tuple(m.loc.column for m in program.messages))
+
+def _linked(func: Func, code: _Code, texts: _Texts) -> Kernel:
+    from pullback.llvm import engine
+
+    linked = engine.Linked(code.objects, "k", code.blas)
+    return Kernel(_renamed(func, code.signature, code.origins), linked.address, linked, texts)
 
 
 def _numbered(func: Func) -> Func:
@@ -88,17 +93,22 @@ def _numbered(func: Func) -> Func:
 
 def _told_of(func: Func, compiled: _Compiled) -> Kernel:
     """The kernel with this function's name and places in its messages."""
-    signature = compiled.kernel.signature
-    places: list[str] = []
-    if compiled.origins:
-        locs = [instr.loc for instr in walk(func.block)]
-        places = [_where(locs[k]) for k in compiled.origins]
-    if func.name == signature.name and places == [f.where for f in signature.failures]:
+    signature = _renamed(func, compiled.kernel.signature, compiled.origins)
+    if signature == compiled.kernel.signature:
         return compiled.kernel
-    failures = tuple(replace(f, where=where) for f, where in zip(signature.failures, places, strict=True))
-    kernel = compiled.kernel.rebound(replace(signature, name=func.name, failures=failures))
+    kernel = compiled.kernel.rebound(signature)
     kernel.texts = kernel.texts.named(func.name)
     return kernel
+
+
+def _renamed(func: Func, signature: Signature, origins: Sequence[int]) -> Signature:
+    """The signature with a function's name and places."""
+    places: list[str] = []
+    if origins:
+        locs = [instr.loc for instr in walk(func.block)]
+        places = [_where(locs[k]) for k in origins]
+    failures = tuple(replace(f, where=where) for f, where in zip(signature.failures, places, strict=True))
+    return replace(signature, name=func.name, failures=failures)
 
 
 def _level(emitted: Emitted) -> int:
@@ -108,49 +118,102 @@ def _level(emitted: Emitted) -> int:
 
 
 class _Texts:
-    """The texts of a kernel's stages, made when asked for."""
+    """The texts of a kernel's stages, made when asked for: most kernels come from the disk, without any."""
 
-    def __init__(self, program: Program, emitted: Emitted):
-        self._program = program
-        self._emitted = emitted
+    def __init__(self, func: Func, options: Options):
+        self._func = func
+        self._options = options
 
     def named(self, name: str) -> _Texts:
         """The texts of the same code for a function of another name."""
-        return _Texts(replace(self._program, name=name), self._emitted)
+        return _Texts(replace(self._func, name=name), self._options)
 
-    def __call__(self, stage: str) -> str:
+    @functools.cached_property
+    def program(self) -> Program:
+        from pullback.loops.lower import lower
+
+        return lower(_numbered(self._func))
+
+    @functools.cached_property
+    def emitted(self) -> Emitted:
+        from pullback.llvm import engine
+        from pullback.llvm.emit import emit
+
+        return emit(self.program, engine.features(), self._options.fast_math)
+
+    def modules(self) -> list[Any]:
         from pullback.llvm import engine
 
+        modules = [engine.Module(self.emitted.kernel, _level(self.emitted))]
+        if self.emitted.chunks:
+            modules.append(engine.Module(self.emitted.chunks, 0))
+        return modules
+
+    def __call__(self, stage: str) -> str:
         if stage == "loops":
-            return print_program(self._program)
+            from pullback.loops.text import print_program
+
+            return print_program(self.program)
         if stage == "llvm":
-            return self._emitted.kernel + self._emitted.chunks
-        modules = [engine.Module(self._emitted.kernel, _level(self._emitted))]
-        if self._emitted.chunks:
-            modules.append(engine.Module(self._emitted.chunks, 0))
+            return self.emitted.kernel + self.emitted.chunks
         if stage == "optimized":
-            return "".join(m.text() for m in modules)
+            return "".join(m.text() for m in self.modules())
         if stage == "asm":
-            return "".join(m.assembly() for m in modules)
+            return "".join(m.assembly() for m in self.modules())
         raise ValueError(f"no stage {stage!r}; there are loops, llvm, optimized and asm")
+
+
+# -- on disk ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """What is kept of a kernel: objects, and what has to be known to link and call them. No name and no places."""
+
+    signature: Signature
+    origins: tuple[int, ...]
+    blas: tuple[str, ...]
+    objects: tuple[bytes, ...]
+
+
+def _packed(program: Program, emitted: Emitted, modules: Callable[[], list[Any]]) -> bytes:
+    """A kernel as bytes: a line of JSON, then the objects."""
+    objects = [module.object() for module in modules()]
+    about = {
+        "signature": dataclasses.asdict(signature(program, emitted.frame)),
+        "origins": [m.loc.column for m in program.messages],
+        "blas": emitted.blas,
+        "sizes": [len(image) for image in objects],
+    }
+    return b"".join([json.dumps(about).encode(), b"\n", *objects])
+
+
+def _unpacked(data: bytes) -> _Code:
+    end = data.index(b"\n")
+    about = json.loads(data[:end])
+    ends = list(itertools.accumulate(about["sizes"], initial=end + 1))
+    objects = tuple(data[start:stop] for start, stop in itertools.pairwise(ends))
+    return _Code(signature_of(about["signature"]), tuple(about["origins"]), tuple(about["blas"]), objects)
 
 
 # -- what the runtime has to know -----------------------------------------------------------------------------------
 def signature(program: Program, frame: int) -> Signature:
+    """What the runtime has to know of a kernel; without name and places, which are those of each function that has it."""
+    from pullback.llvm.emit import ALIGN
+    from pullback.loops.nest import For, While, statements
+
     numbers = {name: k for k, name in enumerate((*program.symbols, *program.defined))}
     total: Size = -(-8 * frame // ALIGN) * ALIGN
     for region in program.regions:
         total = total + (region + (ALIGN - 1)) // ALIGN * ALIGN
     bounds = [upper_bound(b, program.defined) for b in program.defined.values()]
     return Signature(
-        name=program.name,
+        name="",
         params=tuple(_array(p.type, numbers) for p in program.params),
         results=tuple(_array(t, numbers) for t in program.result_types),
         symbols=program.symbols,
         defined=tuple(program.defined),
         bounds=tuple(polynomial(b, numbers) for b in bounds),
         workspace=polynomial(total, numbers),
-        failures=tuple(Failure(m.error, m.text, _where(m.loc)) for m in program.messages),
+        failures=tuple(Failure(m.error, m.text) for m in program.messages),
         local=len(program.local),
         loops=any(isinstance(s, (For, While)) for s in statements(program.body)),
     )
