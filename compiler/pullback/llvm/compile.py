@@ -8,7 +8,7 @@ import itertools
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,8 @@ from pullback.ir.core import Block, Func, Instr, Loc, walk
 from pullback.ir.dims import Dim, Size, upper_bound
 from pullback.ir.text import key
 from pullback.ir.types import StackType, i64
-from pullback.llvm import store
+from pullback.llvm import mathlib, store
+from pullback.llvm.image import Image, Loaded, link, symbol
 from pullback.llvm.options import Options
 from pullback_runtime.kernel import Array, Failure, Kernel, Signature
 from pullback_runtime.library import signature_of
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pullback.loops.nest import Program
 
 LITTLE = 2000  # scalar statements up to which straight-line code is optimised
+
+BLAS = "pullback_"  # how the names of BLAS functions begin in objects
 
 KEPT = 1024  # kernels that the process keeps for functions to come; those in use live on without it
 
@@ -66,15 +69,32 @@ def compile_kernel(func: Func, options: Options | None = None) -> Kernel:
 def _compile(func: Func, options: Options, identity: bytes) -> _Compiled:
     texts = _Texts(func, options)
     parts = ("kernel", identity, f"fast_math={options.fast_math}")
-    code = _unpacked(store.object_code(parts, lambda: _packed(texts.program, texts.emitted, texts.modules)))
-    return _Compiled(_linked(func, code, texts), code.origins)
+    code = _unpacked(store.object_code(parts, lambda: _packed(texts)))
+    try:
+        loaded = _loaded(code)
+    except (OSError, KeyError):  # a library has gone since, or new code has to be asked for in another way
+        code = _unpacked(_packed(texts, images=False))
+        loaded = _loaded(code)
+    kernel = Kernel(_renamed(func, code.signature, code.origins), loaded.address, loaded, texts)
+    return _Compiled(kernel, code.origins)
 
 
-def _linked(func: Func, code: _Code, texts: _Texts) -> Kernel:
+def _loaded(code: _Code) -> Any:
+    """The code in memory, with its ``address``."""
+    if code.image is not None:
+        return Loaded(code.image, _foreign)
     from pullback.llvm import engine
 
-    linked = engine.Linked(code.objects, "k", code.blas)
-    return Kernel(_renamed(func, code.signature, code.origins), linked.address, linked, texts)
+    return engine.Linked(code.objects, "k", code.blas)
+
+
+def _foreign(name: str) -> int:
+    """The address of a function that kernels call."""
+    if name.startswith(BLAS):
+        from pullback.llvm import blas  # for SciPy's
+
+        return blas.address(name.removeprefix(BLAS))
+    return symbol(name, mathlib.library() if name.startswith("_ZGV") else None)
 
 
 def _numbered(func: Func) -> Func:
@@ -171,27 +191,34 @@ class _Code:
     signature: Signature
     origins: tuple[int, ...]
     blas: tuple[str, ...]
-    objects: tuple[bytes, ...]
+    image: Image | None
+    objects: tuple[bytes, ...]  # where there is no image
 
 
-def _packed(program: Program, emitted: Emitted, modules: Callable[[], list[Any]]) -> bytes:
-    """A kernel as bytes: a line of JSON, then the objects."""
-    objects = [module.object() for module in modules()]
+def _packed(texts: _Texts, images: bool = True) -> bytes:
+    """A kernel as bytes: a line of JSON, then the image or the objects."""
+    objects = [module.object() for module in texts.modules()]
+    image = link(objects, "k") if images else None
     about = {
-        "signature": dataclasses.asdict(signature(program, emitted.frame)),
-        "origins": [m.loc.column for m in program.messages],
-        "blas": emitted.blas,
-        "sizes": [len(image) for image in objects],
+        "signature": dataclasses.asdict(signature(texts.program, texts.emitted.frame)),
+        "origins": [m.loc.column for m in texts.program.messages],
+        "blas": texts.emitted.blas,
+        "image": None if image is None else [image.entry, image.imports],
+        "sizes": [len(o) for o in objects] if image is None else [len(image.blob)],
     }
-    return b"".join([json.dumps(about).encode(), b"\n", *objects])
+    return b"".join([json.dumps(about).encode(), b"\n", *(objects if image is None else [image.blob])])
 
 
 def _unpacked(data: bytes) -> _Code:
     end = data.index(b"\n")
     about = json.loads(data[:end])
     ends = list(itertools.accumulate(about["sizes"], initial=end + 1))
-    objects = tuple(data[start:stop] for start, stop in itertools.pairwise(ends))
-    return _Code(signature_of(about["signature"]), tuple(about["origins"]), tuple(about["blas"]), objects)
+    parts = tuple(data[start:stop] for start, stop in itertools.pairwise(ends))
+    image = None
+    if about["image"] is not None:
+        entry, imports = about["image"]
+        image, parts = Image(parts[0], entry, tuple((name, slot) for name, slot in imports)), ()
+    return _Code(signature_of(about["signature"]), tuple(about["origins"]), tuple(about["blas"]), image, parts)
 
 
 # -- what the runtime has to know -----------------------------------------------------------------------------------
