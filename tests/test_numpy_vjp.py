@@ -16,7 +16,7 @@ import pytest
 from pullback.errors import UnsupportedError
 from pullback.frontends.hooks import Session
 from pullback.frontends.library import FUNCTIONS
-from pullback.frontends.python import finish, plant
+from pullback.frontends.python_trace import finish, plant
 from pullback.frontends.trace import Trace
 from pullback.ir.core import Func
 from pullback.ir.interp import run

@@ -7,6 +7,7 @@ is a dataclass with ``pullback_leaf`` set, such as the compiler's own types.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -184,7 +185,7 @@ def canonical(value: Any, path: str) -> tuple[Any, str, bool]:
         if not -(2**63) <= value < 2**63:
             raise DTypeError(f"{path}: the integer {value} does not fit 64 bits; pass it as a float")
         return value, "i64", True
-    if isinstance(value, (np.ma.MaskedArray, np.matrix)):
+    if kind is not np.ndarray and isinstance(value, _own_meanings()):
         raise DTypeError(
             f"{path} is a {kind.__name__}, whose mask or own meaning of * would be lost; pass a plain array, for example with "
             f"{'x.filled(0.0)' if isinstance(value, np.ma.MaskedArray) else 'np.asarray(x)'}"
@@ -205,6 +206,12 @@ def canonical(value: Any, path: str) -> tuple[Any, str, bool]:
     if array.dtype != NUMPY[name]:
         array = array.astype(NUMPY[name])
     return array if array.ndim else array[()], name, False
+
+
+def _own_meanings() -> tuple[type, ...]:
+    """Arrays for which operators mean something else. ``numpy.ma`` takes 10 ms to load, and whoever has one has loaded it."""
+    masked = sys.modules.get("numpy.ma")
+    return (np.matrix,) if masked is None else (np.matrix, masked.MaskedArray)
 
 
 def _converted(value: Any, path: str) -> np.ndarray[Any, Any]:

@@ -77,24 +77,49 @@ def digest(*parts: bytes | str) -> bytes:
 
 
 @functools.cache
-def machine() -> tuple[str, ...]:
-    """What object code depends on besides its source: versions and the processor."""
-    import llvmlite
-    import llvmlite.binding as llvm
-
-    from pullback.llvm import engine
+def machine() -> tuple[str | bytes, ...]:
+    """What object code depends on besides its source: versions and the processor, as far as possible without loading LLVM."""
     from pullback_runtime import __version__
 
-    version = ".".join(map(str, llvm.llvm_version_info))
-    return (
-        __version__,
-        _sources(),
-        str(llvmlite.__version__),
-        version,
-        str(llvm.get_process_triple()),
-        str(llvm.get_host_cpu_name()),
-        engine.features(),
-    )
+    return __version__, _sources(), _llvm(), *(_processor() or _host())
+
+
+def _llvm() -> bytes:
+    """Which llvmlite is there, and with it which LLVM: what the file says that holds its version."""
+    import importlib.util
+
+    found = importlib.util.find_spec("llvmlite")
+    if found is None or found.origin is None:
+        return b""
+    try:
+        with open(os.path.join(os.path.dirname(found.origin), "_version.py"), "rb") as file:
+            return file.read()
+    except OSError:  # it is elsewhere, in some other version
+        import llvmlite
+
+        return str(llvmlite.__version__).encode()
+
+
+def _processor() -> tuple[str, ...] | None:
+    """What Linux says of an x86 processor: more than enough to tell what LLVM makes of it."""
+    if sys.platform != "linux" or sys.maxsize < 2**32:
+        return None
+    try:
+        with open("/proc/cpuinfo", "rb", buffering=0) as file:
+            text = file.read(1 << 14).decode("ascii", "replace")  # of many processors the first is enough
+    except OSError:
+        return None
+    first = text.partition("\n\n")[0]
+    wanted = ("vendor_id", "cpu family", "model", "stepping", "flags")
+    found = tuple(line for line in first.split("\n") if line.partition("\t")[0].rstrip() in wanted)
+    return found if len(found) == len(wanted) else None
+
+
+def _host() -> tuple[str, ...]:
+    """The same from LLVM itself."""
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_process_triple()), str(llvm.get_host_cpu_name()), str(llvm.get_host_cpu_features().flatten())
 
 
 def _sources() -> str:
