@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -17,19 +16,16 @@ from pullback.ir.core import Block, Func, Instr, Loc, walk
 from pullback.ir.dims import Dim, Size, upper_bound
 from pullback.ir.text import key
 from pullback.ir.types import StackType, i64
-from pullback.llvm import mathlib, store
-from pullback.llvm.image import Image, Loaded, link, symbol
+from pullback.llvm import kernels, store
+from pullback.llvm.image import link
 from pullback.llvm.options import Options
 from pullback_runtime.kernel import Array, Failure, Kernel, Signature
-from pullback_runtime.library import signature_of
 
 if TYPE_CHECKING:
     from pullback.llvm.emit import Emitted
     from pullback.loops.nest import Program
 
 LITTLE = 2000  # scalar statements up to which straight-line code is optimised
-
-BLAS = "pullback_"  # how the names of BLAS functions begin in objects
 
 KEPT = 1024  # kernels that the process keeps for functions to come; those in use live on without it
 
@@ -67,34 +63,15 @@ def compile_kernel(func: Func, options: Options | None = None) -> Kernel:
 
 
 def _compile(func: Func, options: Options, identity: bytes) -> _Compiled:
-    texts = _Texts(func, options)
-    parts = ("kernel", identity, f"fast_math={options.fast_math}")
-    code = _unpacked(store.object_code(parts, lambda: _packed(texts)))
+    entry = store.entry("kernel", identity, f"fast_math={options.fast_math}")
+    texts = _Texts(func, options, entry)
+    code = kernels.unpacked(store.content(entry, lambda: _packed(texts)))
     try:
-        loaded = _loaded(code)
+        kernel = kernels.kernel(code, func.name, _places(func, code.origins), texts)
     except (OSError, KeyError):  # a library has gone since, or new code has to be asked for in another way
-        code = _unpacked(_packed(texts, images=False))
-        loaded = _loaded(code)
-    kernel = Kernel(_renamed(func, code.signature, code.origins), loaded.address, loaded, texts)
+        code = kernels.unpacked(_packed(texts, images=False))
+        kernel = kernels.kernel(code, func.name, _places(func, code.origins), texts)
     return _Compiled(kernel, code.origins)
-
-
-def _loaded(code: _Code) -> Any:
-    """The code in memory, with its ``address``."""
-    if code.image is not None:
-        return Loaded(code.image, _foreign)
-    from pullback.llvm import engine
-
-    return engine.Linked(code.objects, "k", code.blas)
-
-
-def _foreign(name: str) -> int:
-    """The address of a function that kernels call."""
-    if name.startswith(BLAS):
-        from pullback.llvm import blas  # for SciPy's
-
-        return blas.address(name.removeprefix(BLAS))
-    return symbol(name, mathlib.library() if name.startswith("_ZGV") else None)
 
 
 def _numbered(func: Func) -> Func:
@@ -113,7 +90,7 @@ def _numbered(func: Func) -> Func:
 
 def _told_of(func: Func, compiled: _Compiled) -> Kernel:
     """The kernel with this function's name and places in its messages."""
-    signature = _renamed(func, compiled.kernel.signature, compiled.origins)
+    signature = kernels.renamed(compiled.kernel.signature, func.name, _places(func, compiled.origins))
     if signature == compiled.kernel.signature:
         return compiled.kernel
     kernel = compiled.kernel.rebound(signature)
@@ -121,14 +98,10 @@ def _told_of(func: Func, compiled: _Compiled) -> Kernel:
     return kernel
 
 
-def _renamed(func: Func, signature: Signature, origins: Sequence[int]) -> Signature:
-    """The signature with a function's name and places."""
-    places: list[str] = []
-    if origins:
-        locs = [instr.loc for instr in walk(func.block)]
-        places = [_where(locs[k]) for k in origins]
-    failures = tuple(replace(f, where=where) for f, where in zip(signature.failures, places, strict=True))
-    return replace(signature, name=func.name, failures=failures)
+def _places(func: Func, origins: Sequence[int]) -> list[str]:
+    """What messages say of the places of some instructions of a function."""
+    locs = [instr.loc for instr in walk(func.block)] if origins else []
+    return [str(locs[k]) if locs[k].line else "" for k in origins]
 
 
 def _level(emitted: Emitted) -> int:
@@ -140,13 +113,14 @@ def _level(emitted: Emitted) -> int:
 class _Texts:
     """The texts of a kernel's stages, made when asked for: most kernels come from the disk, without any."""
 
-    def __init__(self, func: Func, options: Options):
+    def __init__(self, func: Func, options: Options, entry: str):
         self._func = func
         self._options = options
+        self.entry = entry  # of the store, where the kernel is kept
 
     def named(self, name: str) -> _Texts:
         """The texts of the same code for a function of another name."""
-        return _Texts(replace(self._func, name=name), self._options)
+        return _Texts(replace(self._func, name=name), self._options, self.entry)
 
     @functools.cached_property
     def program(self) -> Program:
@@ -183,42 +157,18 @@ class _Texts:
         raise ValueError(f"no stage {stage!r}; there are loops, llvm, optimized and asm")
 
 
-# -- on disk ----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class _Code:
-    """What is kept of a kernel: objects, and what has to be known to link and call them. No name and no places."""
-
-    signature: Signature
-    origins: tuple[int, ...]
-    blas: tuple[str, ...]
-    image: Image | None
-    objects: tuple[bytes, ...]  # where there is no image
-
-
 def _packed(texts: _Texts, images: bool = True) -> bytes:
-    """A kernel as bytes: a line of JSON, then the image or the objects."""
+    """A kernel as it is kept. ``images``: in the form that needs no linker, if there is one for it."""
+    from pullback.llvm import mathlib
+
     objects = [module.object() for module in texts.modules()]
-    image = link(objects, "k") if images else None
+    objects += [mathlib.object_code(form) for form in texts.emitted.math]
     about = {
         "signature": dataclasses.asdict(signature(texts.program, texts.emitted.frame)),
         "origins": [m.loc.column for m in texts.program.messages],
         "blas": texts.emitted.blas,
-        "image": None if image is None else [image.entry, image.imports],
-        "sizes": [len(o) for o in objects] if image is None else [len(image.blob)],
     }
-    return b"".join([json.dumps(about).encode(), b"\n", *(objects if image is None else [image.blob])])
-
-
-def _unpacked(data: bytes) -> _Code:
-    end = data.index(b"\n")
-    about = json.loads(data[:end])
-    ends = list(itertools.accumulate(about["sizes"], initial=end + 1))
-    parts = tuple(data[start:stop] for start, stop in itertools.pairwise(ends))
-    image = None
-    if about["image"] is not None:
-        entry, imports = about["image"]
-        image, parts = Image(parts[0], entry, tuple((name, slot) for name, slot in imports)), ()
-    return _Code(signature_of(about["signature"]), tuple(about["origins"]), tuple(about["blas"]), image, parts)
+    return kernels.packed(about, link(objects, "k") if images else None, objects)
 
 
 # -- what the runtime has to know -----------------------------------------------------------------------------------
@@ -250,10 +200,6 @@ def _array(kind: Any, numbers: Mapping[str, int]) -> Array:
     if isinstance(kind, StackType):
         return Array(i64.name, (), str(kind), tape=True)
     return Array(kind.dtype.name, tuple(polynomial(size, numbers) for size in kind.shape), str(kind))
-
-
-def _where(loc: Loc) -> str:
-    return str(loc) if loc.line else ""
 
 
 def polynomial(size: Size, numbers: Mapping[str, int]) -> Any:

@@ -176,10 +176,10 @@ def _process() -> ctypes.CDLL:
     return process
 
 
-def symbol(name: str, library: ctypes.CDLL | None = None) -> int:
-    """The address of a function of a library, or of whatever the process has loaded; KeyError if there is none."""
+def symbol(name: str) -> int:
+    """The address of a function of whatever libraries the process has loaded; KeyError if there is none."""
     try:
-        found = ctypes.cast(getattr(library or _process(), name), ctypes.c_void_p).value
+        found = ctypes.cast(getattr(_process(), name), ctypes.c_void_p).value
     except AttributeError:
         raise KeyError(name) from None
     assert found is not None

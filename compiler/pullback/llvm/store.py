@@ -37,6 +37,7 @@ try:
 except ImportError:  # another Python
     from hashlib import blake2b
 
+PARTS = ("", "frontends", "frontends/library", "ir", "ir/ops", "passes", "loops", "llvm")  # that compiling depends on
 MAGIC = b"pullback entry 1\n"
 DIGEST = 32
 BOUND = 256 << 20  # bytes, by default: some ten thousand functions
@@ -55,15 +56,24 @@ def object_code(parts: Sequence[bytes | str], make: Callable[[], bytes]) -> byte
 
     ``parts`` must say all that ``make`` depends on otherwise. Whatever goes wrong with the disk, ``make`` is called.
     """
+    return content(entry(*parts), make) if current() is not None else make()
+
+
+def content(name: str, make: Callable[[], bytes]) -> bytes:
+    """The content of an entry, which ``make`` gives if it is not there."""
     store = current()
     if store is None:
         return make()
-    name = digest(*machine(), *parts).hex()
     found = store.read(name)
     if found is None:
         found = make()
         store.write(name, found)
     return found
+
+
+def entry(*parts: bytes | str) -> str:
+    """The name of the entry for what is made from ``parts`` by this version, on this machine."""
+    return digest(machine(), *parts).hex()
 
 
 def digest(*parts: bytes | str) -> bytes:
@@ -77,11 +87,12 @@ def digest(*parts: bytes | str) -> bytes:
 
 
 @functools.cache
-def machine() -> tuple[str | bytes, ...]:
-    """What object code depends on besides its source: versions and the processor, as far as possible without loading LLVM."""
+def machine() -> bytes:
+    """A digest of what object code depends on besides its source: versions and the processor; without loading LLVM, if the
+    system says enough of the processor."""
     from pullback_runtime import __version__
 
-    return __version__, _sources(), _llvm(), *(_processor() or _host())
+    return digest(__version__, _sources(), _llvm(), *(_processor() or _host()))
 
 
 def _llvm() -> bytes:
@@ -126,13 +137,13 @@ def _sources() -> str:
     """The sizes and times of the compiler's files, so that one under development does not find what it made yesterday."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     found = []
-    for part in ("ir", os.path.join("ir", "ops"), "passes", "loops", "llvm"):
+    for part in PARTS:
         try:
-            with os.scandir(os.path.join(here, part)) as entries:
-                for entry in entries:
-                    if entry.name.endswith(".py"):
-                        about = entry.stat()
-                        found.append(f"{part}/{entry.name} {about.st_size} {about.st_mtime_ns}")
+            with os.scandir(f"{here}/{part}") as entries:
+                for file in entries:
+                    if file.name.endswith(".py"):
+                        about = file.stat()
+                        found.append(f"{part}/{file.name} {about.st_size} {about.st_mtime_ns}")
         except OSError:  # not installed as files
             return ""
     return "\n".join(sorted(found))
