@@ -16,7 +16,7 @@ from pullback.ir.core import Func
 from pullback.ir.dims import Dim, evaluate
 from pullback.ir.types import DTYPES, DType, Type
 from pullback.llvm import Options
-from pullback_runtime import binding
+from pullback_runtime import binding, direct
 from pullback_runtime.binding import Arguments, Parameter
 from pullback_runtime.function import Function
 from pullback_runtime.signature import LEAF, flatten, map_leaves
@@ -364,6 +364,15 @@ def _compile_again(function: Any, name: str, options: Options, symbolic: bool) -
     from pullback.frontends.python import PythonFrontend  # each frontend is loaded when it is used
 
     return CompiledFunction(PythonFrontend(function, name), options, symbolic)
+
+
+def _direct_code(layout: direct.Layout, take_time: bool) -> int | None:
+    from pullback.llvm import callable  # when a function is called often
+
+    return callable.address(layout, take_time)
+
+
+direct.set_maker(_direct_code)
 
 
 def _as_type(tree: Any) -> Any:

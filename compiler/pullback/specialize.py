@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.errors import SeedError
-from pullback.frontends.traced import Traced, ValueGuard
+from pullback.frontends.traced import SizeGuard, Traced, ValueGuard
 from pullback.ir.core import Func, Instr, Value
 from pullback.ir.dims import Dim, Size, evaluate
 from pullback.llvm import Options, compile_kernel
@@ -38,6 +38,7 @@ class Specialization:
         self._binders, self._checks = _plan(self.func.params)
         self._value_guards = [guard for guard in traced.guards if isinstance(guard, ValueGuard)]
         self.captures = bool(traced.hidden or self._value_guards)
+        self.sized = any(isinstance(guard, SizeGuard) for guard in traced.guards)
         self._kernels: dict[Any, Any] = {}
         self._lock = threading.RLock()
 

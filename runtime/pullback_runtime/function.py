@@ -9,16 +9,18 @@ that do not go together, so a call never fails for lengths that another trace wo
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, is_dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from pullback_runtime import binding
+from pullback_runtime import binding, direct
 from pullback_runtime.binding import Arguments, Parameter
+from pullback_runtime.doors import Door
 from pullback_runtime.environment import asked
 from pullback_runtime.errors import DTypeError, PullbackError, SeedError
 from pullback_runtime.gradients import Gradients, Place, copied
@@ -27,6 +29,13 @@ from pullback_runtime.repeat import MOST, Repeat, as_they_are, kind_of
 from pullback_runtime.signature import FLOATS, Structure, flatten
 from pullback_runtime.variable import Variable, record
 
+_OPTIONS = ("seed", "seed_mode", "wrt", "out")
+_SIGNATURES = {  # as Python reads them from the documentation of a function that is no Python
+    "__call__": "(*args, out=None, **kwargs)\n--\n\n",
+    "vjp": "(*args, seed=None, seed_mode=None, wrt=None, out=None, **kwargs)\n--\n\n",
+    "grad": "(*args, seed=None, seed_mode=None, wrt=None, out=None, **kwargs)\n--\n\n",
+    "value_and_grad": "(*args, wrt=None, out=None, **kwargs)\n--\n\n",
+}
 STAGES = ("primal", "adjoint", "loops", "llvm", "optimized", "asm")
 KEPT = 512  # specializations of one Function; of more the oldest are dropped
 
@@ -41,6 +50,8 @@ class Specialization(Protocol):
 
     @property
     def captures(self) -> bool: ...
+    @property
+    def sized(self) -> bool: ...
     def bind(self, leaves: Sequence[Any]) -> tuple[dict[str, int], list[Any]] | None: ...
     def again(self, shapes: Sequence[tuple[int, ...]]) -> list[Any] | None: ...
     def shapes(self, sizes: dict[str, int]) -> list[tuple[int, ...] | None]: ...
@@ -77,7 +88,17 @@ class _Call:
         return self.inputs[len(self.arguments.leaves) :]
 
 
-class Function:
+class _Called:
+    """Calls of an instance go to its own ``__call__``, which may be a direct callable: a descriptor, found on the class, that
+    gives what this instance holds."""
+
+    __slots__ = {"__call__": "Calls the function."}
+
+    if TYPE_CHECKING:
+        __call__: Callable[..., Any]
+
+
+class Function(_Called):
     """A compiled function. Called with arrays, numbers and containers of them; see the methods for derivatives.
 
     ``make(arguments)`` traces and returns a Specialization: the compiler, as a callback. Thread-safe.
@@ -106,7 +127,10 @@ class Function:
         self._order: deque[tuple[Any, Specialization]] = deque()
         self._repeats: dict[Hashable, Repeat] = {}
         self._made = 0
+        self._calls = 0  # that went through Python, up to when direct callables are made
+        self._doors: dict[str, Door] = {}
         self._lock = threading.RLock()
+        self.__call__ = self._call
 
     def __repr__(self) -> str:
         return f"<compiled {self.__name__}({', '.join(map(str, self.parameters))})>"
@@ -124,7 +148,7 @@ class Function:
         return self
 
     # -- calls ----------------------------------------------------------------------------------------------------------
-    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def _call(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """The value, with NumPy's shapes: a Python number for a scalar. ``out``: an array, or the output's structure of arrays,
         that receives it. An argument may be a ``pb.variable``; then the outputs are variables. TypeError, DTypeError or
         ShapeError if the arguments do not fit.
@@ -133,33 +157,81 @@ class Function:
         >>> f(np.array([1.0, 2.0]), 3.0)
         array([3., 6.])
         """
-        values = binding.bind(self.__name__, self.parameters, args, kwargs)
+        door = self._door("__call__")
+        if door is not None and out is None:
+            return door.callable(*args, **kwargs)
+        return self._value(binding.bind(self.__name__, self.parameters, args, kwargs), out)[0]
+
+    def _enter_call(self, *args: Any, **kwargs: Any) -> Any:
+        """What the direct callable does not recognise."""
+        out = kwargs.get("out")
+        named = {name: value for name, value in kwargs.items() if name != "out"} if "out" in kwargs else kwargs
+        values = binding.bind(self.__name__, self.parameters, args, named)
+        result, repeat = self._value(values, out)
+        if repeat is not None:
+            outs = None if out is None else binding.match_out(self.__name__, repeat.output, out)
+            self._doors["__call__"].learn(self.parameters, repeat, args, kwargs, values, outs)
+        return result
+
+    def _value(self, values: Sequence[Any], out: Any) -> tuple[Any, Repeat | None]:
+        """The value, and how to serve such calls again, if that is known."""
         hook = _TRACE_HOOK
         if hook is not None:
             inlined, result = hook(self, values)
             if inlined:
-                return result
+                return result, None
         leaves: list[Any] = []
-        kind = kind_of(values, leaves) if out is None else None
+        kind = kind_of(values, leaves)
         known = None if kind is None else self._repeats.get(kind)
         if known is not None:
-            served, result = known.value(leaves)
+            outs = None if out is None else binding.match_out(self.__name__, known.output, out)
+            served, result = known.value(leaves, outs)
             if served:
-                return result
+                return result, known
         if kind is None and any(map(_has_variable, values)):
-            return record(self, values)
+            return record(self, values), None
         call = self._prepare(values)
         made = call.specialization
         kernel = made.primal()
         results = kernel(call.inputs, self._outs(call, out))
+        repeat = None
         if kind is not None and as_they_are(leaves, call.arguments.leaves):
-            self._remember(kind, Repeat(kernel, made, call.hidden(), made.output, len(made.kinds)))
-        return made.output.unflatten(results)
+            repeat = self._remember(kind, Repeat(kernel, made, call.arguments, call.hidden(), made.output, len(made.kinds)))
+        return made.output.unflatten(results), repeat
 
-    def _remember(self, kind: Hashable, repeat: Repeat) -> None:
+    def _door(self, method: str) -> Door | None:
+        """The direct callable for a method, if there is one. After some calls of the Function it takes the method's place."""
+        if direct.TRACES[0]:
+            return None
+        door = self._doors.get(method)
+        if door is None:
+            self._calls += 1
+            code = direct.address(self._calls)
+            if code is not None:
+                with self._lock:
+                    door = self._doors.get(method) or self._open(code, method)
+        return door
+
+    def _open(self, code: int, method: str) -> Door:
+        """Called with the lock."""
+        if method == "__call__":
+            door = Door(
+                code, self, method, self._enter_call, f"{method}{_SIGNATURES[method]}{self._call.__doc__}", self._symbolic
+            )
+            self.__call__ = door.callable
+        else:
+            doc = getattr(type(self), method).__doc__
+            slow = functools.partial(self._enter, method)
+            door = Door(code, self, method, slow, f"{method}{_SIGNATURES[method]}{doc}", self._symbolic)
+            self.__dict__[method] = door.callable
+        self._doors[method] = door
+        return door
+
+    def _remember(self, kind: Hashable, repeat: Repeat) -> Repeat:
         if len(self._repeats) >= MOST:
             self._repeats.clear()
         self._repeats[kind] = repeat
+        return repeat
 
     def _outs(self, call: _Call, out: Any) -> list[Any] | None:
         if out is None:
@@ -268,33 +340,56 @@ class Function:
         self, *args: Any, seed: Any = None, seed_mode: str | None = None, wrt: Any = None, out: Any = None, **kwargs: Any
     ) -> Any:
         """(value, gradients) for a seed of the output."""
-        return self._reverse("vjp", binding.bind(self.__name__, self.parameters, args, kwargs), seed, seed_mode, wrt, out)
+        return self._derivative("vjp", args, kwargs, seed, seed_mode, wrt, out)
 
     def grad(
         self, *args: Any, seed: Any = None, seed_mode: str | None = None, wrt: Any = None, out: Any = None, **kwargs: Any
     ) -> Any:
         """The gradients for a seed of the output."""
-        values = binding.bind(self.__name__, self.parameters, args, kwargs)
-        return self._reverse("grad", values, seed, seed_mode, wrt, out)[1]
+        return self._derivative("grad", args, kwargs, seed, seed_mode, wrt, out)
 
     def value_and_grad(self, *args: Any, wrt: Any = None, out: Any = None, **kwargs: Any) -> Any:
         """(value, gradients) of a function with one scalar output, seeded with 1."""
-        values = binding.bind(self.__name__, self.parameters, args, kwargs)
-        return self._reverse("value_and_grad", values, None, None, wrt, out)
+        return self._derivative("value_and_grad", args, kwargs, None, None, wrt, out)
 
-    def _reverse(self, method: str, values: Sequence[Any], seed: Any, mode: str | None, wrt: Any, out: Any) -> tuple[Any, Any]:
-        """(value, gradients); the value is None for the method ``grad``."""
+    def _derivative(
+        self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], seed: Any, mode: str | None, wrt: Any, out: Any
+    ) -> Any:
+        door = self._door(method)
+        if door is not None and seed is None and mode is None and wrt is None and out is None:
+            return door.callable(*args, **kwargs)  # for those who hold the method as it was at first
+        values = binding.bind(self.__name__, self.parameters, args, kwargs)
+        result = self._reverse(method, values, seed, mode, wrt, out)[0]
+        return result[1] if method == "grad" else result
+
+    def _enter(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        """What the direct callable does not recognise."""
+        if direct.TRACES[0]:
+            return getattr(type(self), method)(self, *args, **kwargs)
+        seed, mode, wrt, out = (kwargs.get(option) for option in _OPTIONS)
+        taken = _OPTIONS[2:] if method == "value_and_grad" else _OPTIONS
+        named = {name: value for name, value in kwargs.items() if name not in taken}
+        values = binding.bind(self.__name__, self.parameters, args, named)
+        result, repeat = self._reverse(method, values, seed, mode, wrt, out)
+        if repeat is not None:
+            self._doors[method].learn(self.parameters, repeat, args, kwargs, values, repeat.outs(out))
+        return result[1] if method == "grad" else result
+
+    def _reverse(
+        self, method: str, values: Sequence[Any], seed: Any, mode: str | None, wrt: Any, out: Any
+    ) -> tuple[tuple[Any, Any], Repeat | None]:
+        """(value, gradients), where the value is None for the method ``grad``; and how to serve such calls again."""
         kind: Hashable = None
         leaves: list[Any] = []
         given: list[Any] = []  # the leaves of the seed
-        if mode is None and out is None and (wrt is None or type(wrt) in (str, int, tuple)):
+        if mode is None and (wrt is None or type(wrt) in (str, int, tuple)):
             kind, of_seed = kind_of(values, leaves), kind_of((seed,), given)
             kind = None if kind is None or of_seed is None else (method, kind, wrt, of_seed)
         if kind is not None:
             known = self._repeats.get(kind)
-            served = None if known is None else known.reverse(leaves, given)
+            served = None if known is None else known.reverse(leaves, given, out)
             if served is not None:
-                return served
+                return served, known
         binding.check_mode(mode)
         call, places, rebuild = self._target(values, wrt)
         made = call.specialization
@@ -309,12 +404,14 @@ class Function:
         count = len(made.kinds) if primal else 0
         outs = None if out is None else [None] * count + rebuild.leaves(out)
         found = kernel([*call.inputs, *seeds], outs)
+        repeat = None
         if kind is not None and as_they_are(leaves, call.arguments.leaves):
-            number = type(seed) is float and len(seeds) == 1 and not np.shape(seeds[0])
+            number = type(seed) in (float, int) and len(seeds) == 1 and not np.shape(seeds[0])
             if seed is None or number or as_they_are(given, seeds):
                 own = seeds if seed is None else None
-                self._remember(kind, Repeat(kernel, made, call.hidden(), made.output, count, own, rebuild))
-        return made.output.unflatten(found[:count]) if primal else None, rebuild(found[count:])
+                repeat = Repeat(kernel, made, call.arguments, call.hidden(), made.output, count, own, rebuild)
+                self._remember(kind, repeat)
+        return (made.output.unflatten(found[:count]) if primal else None, rebuild(found[count:])), repeat
 
     def _require_scalar(self, made: Specialization) -> None:
         if made.ranks != (0,) or made.kinds[0] not in FLOATS:
@@ -511,6 +608,8 @@ def _has_variable(value: Any) -> bool:
         return any(isinstance(leaf, Variable) for leaf in flatten(value)[0])
     return False
 
+
+_Called.__slots__["__call__"] = Function._call.__doc__ or ""  # where ``help`` looks for it
 
 # Set by the compiler while something is being traced: ``hook(function, values) -> (whether it was inlined, result)``.
 _TRACE_HOOK: Callable[[Function, Sequence[Any]], tuple[bool, Any]] | None = None

@@ -83,7 +83,8 @@ class Kernel:
         self.signature = signature
         self.texts = texts  # "loops", "llvm" ...: functions that give the text; None for an exported library
         self._keep = keep
-        self._address = address
+        self.address = address
+        self.calls = 0  # how often a Function has served calls with it, up to a few
         self._call = SIGNATURE(address)
         count = len(signature.symbols)
         self._arrays = [(k, p, NUMPY[p.dtype], len(p.shape)) for k, p in enumerate(signature.params) if p.shape]
@@ -107,7 +108,7 @@ class Kernel:
 
     def rebound(self, signature: Signature) -> Kernel:
         """The same code under a signature that differs in texts alone."""
-        return Kernel(signature, self._address, self._keep, self.texts)
+        return Kernel(signature, self.address, self._keep, self.texts)
 
     def with_guards(self, make: Callable[[], Kernel]) -> Kernel:
         """The same code, with the kernel that ``make`` gives called where it fails with AGAIN: see Note [Speculation] in

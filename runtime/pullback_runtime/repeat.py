@@ -7,17 +7,19 @@ Only arguments that a kernel takes as they are make such a call; everything else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from pullback_runtime.binding import Arguments
+from pullback_runtime.gradients import Gradients
 from pullback_runtime.kernel import Kernel
 from pullback_runtime.signature import LEAF, Structure, fields_of
 
 MOST = 256  # kinds of calls that a Function remembers; with ever new shapes, beginning anew is as good as any choice
-_NUMBERS = (float, bool)
+_NUMBERS = frozenset((float, bool, np.float64, np.float32, np.int64, np.bool_))
 
 
 class Captures(Protocol):
@@ -25,6 +27,8 @@ class Captures(Protocol):
 
     @property
     def captures(self) -> bool: ...
+    @property
+    def sized(self) -> bool: ...
     def again(self, shapes: Sequence[tuple[int, ...]]) -> list[Any] | None: ...
 
 
@@ -32,52 +36,64 @@ class Repeat:
     """How to serve calls of one kind. ``seeds``: those of the first call if it gave none, else None. ``primal``: the number of
     the results that are the value. ``rebuild``: puts gradients into their arguments' structure."""
 
-    __slots__ = ("_hidden", "_kernel", "_output", "_primal", "_rebuild", "_seeds", "_specialization")
+    __slots__ = ("calls", "entries", "hidden", "kernel", "leaves", "output", "primal", "rebuild", "seeds", "specialization")
 
     def __init__(
         self,
         kernel: Kernel,
         specialization: Captures,
+        arguments: Arguments,
         hidden: Sequence[Any],
         output: Structure,
         primal: int,
         seeds: list[Any] | None = None,
-        rebuild: Callable[[Sequence[Any]], Any] | None = None,
+        rebuild: Gradients | None = None,
     ):
-        self._kernel = kernel
-        self._specialization = specialization if specialization.captures else None
-        self._hidden = [np.shape(array) for array in hidden]
-        self._output = output
-        self._primal = primal
-        self._seeds = seeds
-        self._rebuild = rebuild
+        self.kernel = kernel
+        self.specialization = specialization
+        self.leaves = arguments.kinds()
+        self.hidden = [np.shape(array) for array in hidden]
+        self.output = output
+        self.primal = primal
+        self.seeds = seeds
+        self.rebuild = rebuild
+        self.calls = 0  # served
+        self.entries: dict[Any, Any] = {}  # of direct calls, by how the arguments were passed; None where there is none
 
     def inputs(self, leaves: Sequence[Any]) -> list[Any] | None:
         """What the kernel takes before seeds; None if something captured has changed, so that another trace may be needed."""
-        if self._specialization is None:
+        if not self.specialization.captures:
             return list(leaves)
-        hidden = self._specialization.again(self._hidden)
+        hidden = self.specialization.again(self.hidden)
         return None if hidden is None else [*leaves, *hidden]
 
-    def value(self, leaves: Sequence[Any]) -> tuple[bool, Any]:
+    def value(self, leaves: Sequence[Any], out: Sequence[Any] | None = None) -> tuple[bool, Any]:
         """Whether this served the call, and the function's value."""
         inputs = self.inputs(leaves)
         if inputs is None:
             return False, None
-        return True, self._value(self._kernel(inputs))
+        self.calls += 1
+        return True, self._value(self.kernel(inputs, out))
 
-    def reverse(self, leaves: Sequence[Any], seeds: Sequence[Any]) -> tuple[Any, Any] | None:
+    def reverse(self, leaves: Sequence[Any], seeds: Sequence[Any], out: Any = None) -> tuple[Any, Any] | None:
         """(value, gradients), or None if this does not serve the call."""
         inputs = self.inputs(leaves)
         if inputs is None:
             return None
-        inputs += seeds if self._seeds is None else self._seeds
-        found = self._kernel(inputs)
-        assert self._rebuild is not None
-        return self._value(found) if self._primal else None, self._rebuild(found[self._primal :])
+        self.calls += 1
+        inputs += seeds if self.seeds is None else self.seeds
+        assert self.rebuild is not None
+        found = self.kernel(inputs, self.outs(out))
+        return self._value(found) if self.primal else None, self.rebuild(found[self.primal :])
+
+    def outs(self, out: Any) -> list[Any] | None:
+        """What of ``out=`` receives each of the kernel's results."""
+        if out is None or self.rebuild is None:
+            return None
+        return [None] * self.primal + self.rebuild.leaves(out)
 
     def _value(self, found: list[Any]) -> Any:
-        return found[0] if self._output is LEAF else self._output.unflatten(found[: self._primal])
+        return found[0] if self.output is LEAF else self.output.unflatten(found[: self.primal])
 
 
 def kind_of(values: Sequence[Any], leaves: list[Any]) -> Hashable:
@@ -130,5 +146,15 @@ def _is_container(value: Any) -> bool:
 
 
 def as_they_are(given: Sequence[Any], leaves: Sequence[Any]) -> bool:
-    """Whether what was given needed no conversion, and came in the same order."""
-    return len(given) == len(leaves) and all(a is b for a, b in zip(given, leaves, strict=True))
+    """Whether a kernel takes what was given for ``leaves``, and it came in the same order."""
+    return len(given) == len(leaves) and all(a is b or _alike(a, b) for a, b in zip(given, leaves, strict=True))
+
+
+def _alike(given: Any, leaf: Any) -> bool:
+    """Whether a number differs from the leaf made from it in its form alone: an integer that became a float, an array without
+    axes that became NumPy's scalar."""
+    if type(given) is int:
+        return type(leaf) is float
+    if not isinstance(given, (np.ndarray, np.generic)) or not isinstance(leaf, np.generic):
+        return False
+    return not given.ndim and given.dtype == leaf.dtype

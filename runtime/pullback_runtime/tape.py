@@ -9,7 +9,8 @@ memory is freed with the ``Tape`` object.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Generator
+from typing import Any
 
 _libc: ctypes.CDLL | None = None
 
@@ -60,11 +61,11 @@ class Watch:
         self.error: BaseException | None = None
         self._answers = _answers(self)
         next(self._answers)
-        self._callback = ctypes.CFUNCTYPE(ctypes.c_int)(self._answers.__next__)
+        self._callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._answers.send)
         self.address: int = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
 
-def _answers(watch: Watch) -> Iterator[int]:
+def _answers(watch: Watch) -> Generator[int, Any, None]:
     """1 to stop, 0 to go on."""
     answer = 0
     while True:

@@ -33,6 +33,7 @@ from pullback.ir import dims
 from pullback.ir.core import UNKNOWN, Block, Builder, Func, Instr, Loc, Value, replace_sizes, sizes_in, walk
 from pullback.ir.dims import Dim, Size
 from pullback.ir.types import FROM_NUMPY, DType, Shape, StackType, Type, i64
+from pullback_runtime.direct import tracing
 from pullback_runtime.signature import Structure, is_static
 
 LARGE = 1_000_003  # a length declared ahead of data, for decisions; a prime, so that it divides nothing by accident
@@ -128,10 +129,12 @@ class Trace:
         if not hasattr(_STATE, "stack"):
             _STATE.stack = []
         _STATE.stack.append(self)
+        tracing(1)
         return self
 
     def __exit__(self, *exception: object) -> None:
         _STATE.stack.pop()
+        tracing(-1)
         self.finished = True
 
     # -- places and errors ------------------------------------------------------------------------------------------

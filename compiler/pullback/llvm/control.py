@@ -36,7 +36,7 @@ entry:
   %none = icmp eq ptr %callback, null
   br i1 %none, label %go, label %ask
 ask:
-  %answer = call i32 %callback()
+  %answer = call i32 %callback(ptr %ctx)
   ret i32 %answer
 go:
   ret i32 0

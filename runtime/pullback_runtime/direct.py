@@ -1,0 +1,176 @@
+"""Tables for the direct call: what machine code needs to know to serve a call of a known kind without Python.
+
+The code is ``pullback/llvm/callable.py``; see Note [The direct call] there. It reads fields of Python's and NumPy's objects by
+their places, which no interface promises: they are derived from the sizes that the types state, and tried out on samples
+before anything is made of them. Where they are not as expected (another Python, another NumPy, no interpreter's lock) there
+is no direct call, and every call goes through Python as it would have anyway.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+MOST = 64  # arguments and results of a call, and symbols
+DEPTH = 16  # of the stack on which polynomials are evaluated
+FAST = 0x82  # METH_FASTCALL | METH_KEYWORDS
+PATIENCE = 3  # calls of a Function before it gets a callable that has been made in this process or is on the disk
+PRICE = 2000  # calls after which even making it pays
+
+
+# -- numbers that the machine code knows ------------------------------------------------------------------------------
+class Word:
+    """The first words of an entry. Offsets are in words from its start."""
+
+    COUNT, NAMED, NAMES, PATTERN, KERNEL, CONSTANT_COUNT, CONSTANTS, RESULTS, RESULT_ROWS, BUILD = range(10)
+    WORK_OP, WORK, GIVEN, MANY, PROVIDER, HIDDEN, HIDDEN_COUNT, POOL, NEW, SCALAR, NDARRAY, LIST, END = range(10, 23)
+
+
+class Match:
+    SAME, PLACE, SINGLE, INTEGER, BOOLEAN, ARRAY, ITEMS, DICT = range(8)
+
+
+class Axis:
+    """A length is a number; or names a symbol, if it is long enough; or is a symbol; or names a symbol that is a number."""
+
+    FIXED, BIND, SAME, EXACT, ANY = range(5)
+
+
+class Size:
+    FIXED, SYMBOL, ADD, MUL, DIV, END = range(6)
+    POLYNOMIAL = 6
+
+
+class Result:
+    FLOAT, SCALAR, INT, BOOL, ARRAY = range(5)
+
+
+class Build:
+    RESULT, TUPLE, LIST, DICT, OBJECT, MAKE = range(6)
+
+
+# -- the look of objects ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Byte offsets. ``header``: of what follows an object's header, such as a float's value or a tuple's length; ``items``: of
+    a tuple's items and a list's pointer to them; the rest are fields of arrays, ``type`` excepted."""
+
+    header: int
+    type: int
+    items: int
+    data: int
+    rank: int
+    shape: int
+    descr: int
+    flags: int
+
+
+@functools.cache
+def layout() -> Layout | None:
+    """The look of objects in this process; None if it is not what the machine code could read."""
+    if sys.implementation.name != "cpython" or ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little":
+        return None
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return None
+    header, items = object.__basicsize__, tuple.__basicsize__
+    found = Layout(header, header - 8, items, header, header + 8, header + 16, header + 40, header + 48)
+    try:
+        return found if _looks(found) else None
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def _looks(at: Layout) -> bool:
+    """Whether samples look like that. Nothing behind the size that a type states is read."""
+    if list.__basicsize__ < at.items + 8 or np.ndarray.__basicsize__ < at.flags + 4 or at.header < 16:
+        return False
+
+    def word(thing: Any, offset: int) -> int:
+        return int(ctypes.c_int64.from_address(id(thing) + offset).value)
+
+    a, b = object(), 1.5
+    pair, row = (a, b), [b, a, b]
+    good = all(word(thing, at.type) == id(type(thing)) for thing in (a, b, pair, row, True, {}, 3, np.zeros(2)))
+    good = good and word(pair, at.header) == 2 and word(row, at.header) == 3
+    good = good and word(pair, at.items) == id(a) and word(pair, at.items + 8) == id(b)
+    if not good:
+        return False
+    first = word(row, at.items)
+    good = [int(ctypes.c_int64.from_address(first + 8 * k).value) for k in range(3)] == [id(b), id(a), id(b)]
+    numbers = (b, np.float64(2.5), np.int64(-7), np.float32(0.75), np.bool_(True))
+    for number, kind in zip(numbers, (None, None, None, "float32", "bool"), strict=True):
+        size = np.dtype(kind or type(number)).itemsize
+        memory = ctypes.string_at(id(number) + at.header, size)
+        good = good and type(number).__basicsize__ >= at.header + size
+        good = good and memory == np.array(number, np.dtype(type(number))).tobytes()
+    base = np.arange(24.0).reshape(4, 6)
+    samples = (base, base[1:], base.T, np.zeros(0, np.int64), np.array(1.5, np.float32), np.zeros((2, 3, 4), np.bool_))
+    return good and all(_array_looks(at, sample, word) for sample in samples)
+
+
+def _array_looks(at: Layout, array: Any, word: Callable[[Any, int], int]) -> bool:
+    shape = [int(ctypes.c_int64.from_address(word(array, at.shape) + 8 * k).value) for k in range(array.ndim)]
+    return (
+        word(array, at.data) == array.__array_interface__["data"][0]
+        and word(array, at.rank) & 0xFFFFFFFF == array.ndim
+        and tuple(shape) == array.shape
+        and word(array, at.descr) == id(array.dtype)
+        and word(array, at.flags) & 0xFFFFFFFF == array.flags.num
+    )
+
+
+@functools.cache
+def numpy_functions() -> tuple[int, int]:
+    """PyArray_New and PyArray_Scalar, by their places in NumPy's table, which are its C interface."""
+    from numpy._core import _multiarray_umath  # type: ignore[attr-defined]  # the table is no matter of types
+
+    capsule = _multiarray_umath._ARRAY_API
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    table = ctypes.cast(pointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
+    return int(table[93] or 0), int(table[60] or 0)
+
+
+# -- callables ----------------------------------------------------------------------------------------------------------
+TRACES = np.zeros(1, np.int64)  # traces under way in any thread: until they are done no call is direct
+_lock = threading.Lock()
+
+
+def tracing(change: int) -> None:
+    """A trace begins (1) or ends (-1); a call that belongs to it must be seen by the compiler."""
+    with _lock:
+        TRACES[0] += change
+
+
+# Set by the compiler: ``make(layout, whether to take the time)`` is the address of the machine code, or None.
+_maker: Callable[[Layout, bool], int | None] | None = None
+_address: int | None = None
+_broken = False
+
+
+def set_maker(make: Callable[[Layout, bool], int | None]) -> None:
+    global _maker
+    _maker = make
+
+
+def address(calls: int) -> int | None:
+    """Where the machine code is; None as long as it is not worth making after so many calls, and where it cannot be used."""
+    global _address, _broken
+    if _address is not None or _broken or calls < PATIENCE or _maker is None:
+        return _address
+    with _lock:
+        if _address is None and not _broken:
+            found = layout()
+            try:
+                _address = None if found is None else _maker(found, calls >= PRICE)
+            except (AttributeError, OSError, RuntimeError):  # a symbol that this Python or NumPy has not
+                found = None
+            _broken = found is None
+    return _address
