@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "precise": BASE | {"ir", "exact"},
     "symbolic": BASE | {"ir", "exact"},
     "wording": BASE | {"ir"},
-    "specialize": BASE | {"ir", "passes", "llvm", "frontends.traced"},
+    "specialize": BASE | {"collection", "ir", "passes", "llvm", "frontends.traced"},
     "transforms": BASE | {"ir", "passes", "frontends.traced", "frontends.trace"},
 }
 LIBRARIES = {  # besides NumPy and the standard library; everybody else has none

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pullback import remembered
+from pullback.collection import resting
 from pullback.errors import PullbackError, SeedError, ShapeError, TraceError, UnsupportedError
 from pullback.ir.core import Func
 from pullback.ir.dims import Dim, evaluate
@@ -87,18 +89,34 @@ class CompiledFunction(Function):
             func = with_checkpoints(func, options.checkpoint)
         return replace(found, func=func)
 
-    def _trace(self, arguments: Arguments) -> Specialization:
+    def _trace(self, arguments: Arguments) -> Any:
+        """What serves calls of this kind: remembered by an earlier process, or traced."""
+        memory = remembered.memory_of(self, arguments)
+        if memory is None:
+            return self._traced(arguments)
+        known = memory.find()
+        if known is not None:
+            shapes = remembered.without_data(arguments)
+            found = remembered.Remembered(memory, known, lambda: self._traced(shapes, memory))
+            if not arguments.leaves or found.bind(arguments.leaves) is not None:
+                return found
+        made = self._traced(arguments, memory)
+        memory.record(made)
+        return made
+
+    def _traced(self, arguments: Arguments, memory: Any = None) -> Specialization:
         from pullback.specialize import Specialization  # which loads the passes
 
         specs = specs_of(self.parameters, arguments)
-        try:
-            traced = self.traced(specs)
-        except RecursionError:
-            raise TraceError(
-                f"tracing {self.__name__} went too deep: a function calls itself without an end that depends only on the "
-                "structure of the arguments; use a loop, or pass a smaller structure"
-            ) from None
-        return Specialization(traced, len(arguments.kinds()), self.options)
+        with resting():
+            try:
+                traced = self.traced(specs)
+            except RecursionError:
+                raise TraceError(
+                    f"tracing {self.__name__} went too deep: a function calls itself without an end that depends only on the "
+                    "structure of the arguments; use a loop, or pass a smaller structure"
+                ) from None
+            return Specialization(traced, len(arguments.kinds()), self.options, memory)
 
     def derived(self, key: Any, make: Callable[[], CompiledFunction]) -> CompiledFunction:
         """A Function made from this one, made once."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pullback.collection import resting
 from pullback.errors import SeedError
 from pullback.frontends.traced import SizeGuard, Traced, ValueGuard
 from pullback.ir.core import Func, Instr, Value
@@ -26,7 +27,8 @@ from pullback_runtime.signature import LEAF
 class Specialization:
     """See the protocol of the same name in ``pullback_runtime.function``."""
 
-    def __init__(self, traced: Traced, inputs: int, options: Options):
+    def __init__(self, traced: Traced, inputs: int, options: Options, memory: Any = None):
+        """``memory``: a ``remembered.Memory``, to keep what later processes need of the kernels."""
         self.traced = traced
         self.output = traced.output
         self.options = options
@@ -40,6 +42,7 @@ class Specialization:
         self.captures = bool(traced.hidden or self._value_guards)
         self.sized = any(isinstance(guard, SizeGuard) for guard in traced.guards)
         self._kernels: dict[Any, Any] = {}
+        self._memory = memory
         self._lock = threading.RLock()
 
     # -- does it serve a call ---------------------------------------------------------------------------------------
@@ -190,10 +193,12 @@ class Specialization:
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
         found = self._kernels.get(key)
         if found is None:
-            with self._lock:
+            with self._lock, resting():
                 found = self._kernels.get(key)
                 if found is None:
                     found = self._kernels[key] = make()
+                    if self._memory is not None and isinstance(found, Kernel):
+                        self._memory.keep(key, found)
         return found
 
 
