@@ -97,14 +97,17 @@ class CompiledFunction(Function):
         known = memory.find()
         if known is not None:
             shapes = remembered.without_data(arguments)
-            found = remembered.Remembered(memory, known, lambda: self._traced(shapes, memory))
+            found = remembered.Remembered(memory, known, lambda: self._recorded(shapes, memory))
             if not arguments.leaves or found.bind(arguments.leaves) is not None:
                 return found
-        made = self._traced(arguments, memory)
+        return self._recorded(arguments, memory)
+
+    def _recorded(self, arguments: Arguments, memory: remembered.Memory) -> Specialization:
+        made = self._traced(arguments)
         memory.record(made)
         return made
 
-    def _traced(self, arguments: Arguments, memory: Any = None) -> Specialization:
+    def _traced(self, arguments: Arguments) -> Specialization:
         from pullback.specialize import Specialization  # which loads the passes
 
         specs = specs_of(self.parameters, arguments)
@@ -116,7 +119,7 @@ class CompiledFunction(Function):
                     f"tracing {self.__name__} went too deep: a function calls itself without an end that depends only on the "
                     "structure of the arguments; use a loop, or pass a smaller structure"
                 ) from None
-            return Specialization(traced, len(arguments.kinds()), self.options, memory)
+            return Specialization(traced, len(arguments.kinds()), self.options)
 
     def derived(self, key: Any, make: Callable[[], CompiledFunction]) -> CompiledFunction:
         """A Function made from this one, made once."""

@@ -27,8 +27,7 @@ from pullback_runtime.signature import LEAF
 class Specialization:
     """See the protocol of the same name in ``pullback_runtime.function``."""
 
-    def __init__(self, traced: Traced, inputs: int, options: Options, memory: Any = None):
-        """``memory``: a ``remembered.Memory``, to keep what later processes need of the kernels."""
+    def __init__(self, traced: Traced, inputs: int, options: Options):
         self.traced = traced
         self.output = traced.output
         self.options = options
@@ -42,7 +41,7 @@ class Specialization:
         self.captures = bool(traced.hidden or self._value_guards)
         self.sized = any(isinstance(guard, SizeGuard) for guard in traced.guards)
         self._kernels: dict[Any, Any] = {}
-        self._memory = memory
+        self.memory: Any = None  # a ``remembered.Memory``, which keeps what later processes need of the kernels
         self._lock = threading.RLock()
 
     # -- does it serve a call ---------------------------------------------------------------------------------------
@@ -197,8 +196,8 @@ class Specialization:
                 found = self._kernels.get(key)
                 if found is None:
                     found = self._kernels[key] = make()
-                    if self._memory is not None and isinstance(found, Kernel):
-                        self._memory.keep(key, found)
+                    if self.memory is not None and isinstance(found, Kernel):
+                        self.memory.keep(key, found)
         return found
 
 

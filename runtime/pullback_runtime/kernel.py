@@ -117,6 +117,11 @@ class Kernel:
         kernel._make_guarded = make
         return kernel
 
+    @property
+    def guarded(self) -> bool:
+        """Whether there is a kernel with guards for where this one fails."""
+        return self._make_guarded is not None
+
     def _guarded(self, args: Sequence[Any], out: Sequence[Any] | None) -> list[Any]:
         if self._careful is None:
             assert self._make_guarded is not None
