@@ -15,6 +15,7 @@ from pullback.llvm.functions import FunctionText
 from pullback.llvm.mathlib import MathCalls
 from pullback.llvm.pieces import CHUNK, Piece, buffers, made, operands, pieces, totals
 from pullback.llvm.routines import Routines
+from pullback.llvm.vecmath_library import Form
 from pullback.loops.nest import Buffer, Call, Fail, For, Node, Operand, Program, Reserve, While, statements
 
 ALIGN = 64  # bytes, of regions of the workspace
@@ -35,6 +36,7 @@ class Emitted:
     largest: int  # how many statements in the largest loop of the program
     loops: bool
     blas: tuple[str, ...]
+    math: tuple[Form, ...]  # our functions that are called, not inlined
 
 
 def emit(program: Program, features: str, fast_math: bool = False, prefix: str = "k") -> Emitted:
@@ -77,7 +79,8 @@ class Emitter:
         kernel = "\n".join([*constants, *self.functions, *self.routines.functions, main, self.math.text()])
         chunks = "\n".join([*self.chunk_functions, self.chunk_math.text()]) if self.chunk_functions else ""
         loops = any(p.kind != "scalars" for p in self.pieces)
-        return Emitted(kernel, chunks, frame, straight, largest, loops, tuple(self.routines.blas))
+        linked = {**self.math.linked, **self.chunk_math.linked}
+        return Emitted(kernel, chunks, frame, straight, largest, loops, tuple(self.routines.blas), tuple(linked))
 
     def _constants(self) -> list[Buffer]:
         found: dict[Buffer, None] = {}

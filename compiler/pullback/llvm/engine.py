@@ -13,7 +13,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from pullback.llvm import blas, mathlib
+from pullback.llvm import blas
 
 LOCK = threading.RLock()
 _names = itertools.count()
@@ -28,8 +28,6 @@ def features() -> str:
 def _initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    if mathlib.library() is not None:
-        llvm.load_library_permanently(mathlib.LIBRARY)
 
 
 @functools.cache
@@ -82,6 +80,17 @@ class Module:
     def object(self) -> bytes:
         with LOCK:
             return bytes(self._machine.emit_object(self.module))
+
+
+def object_of(text: str) -> bytes:
+    """The object of a module whose code is written as it should be: good instructions, but no pass over the module."""
+    with LOCK:
+        machine = _machine(2)
+        module = llvm.parse_assembly(text)
+        module.verify()
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        return bytes(machine.emit_object(module))
 
 
 class Linked:

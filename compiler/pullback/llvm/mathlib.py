@@ -1,69 +1,95 @@
-"""The C math library: which of its functions have vector forms, and how a call says so.
+"""Calls of mathematical functions: our own (Note [Vector math] in ``vecmath.py``), else those of the C library.
 
-LLVM widens a call if its site carries ``vector-function-abi-variant`` with a declared function; no fast-math flag is
-needed. glibc's libmvec has such functions; where it cannot be loaded, calls stay scalar.
+In loops our own functions are defined in the module and inlined. Straight-line code calls them: their code is compiled once,
+kept in the store, and linked to the kernels that need it. A function of the C library is called for one element at a time.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
+import platform
 
-LIBRARY = "libmvec.so.1"
+from pullback.llvm import store, vecmath_library
+from pullback.llvm.vecmath_library import ATTRIBUTES, OWN, Form
+
+PURE = "nounwind willreturn memory(none)"
+
+
+def fused(features: str) -> bool:
+    return vecmath_library.fused(features, platform.machine())
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
-    try:
-        return ctypes.CDLL(LIBRARY)
-    except OSError:  # not glibc, or not x86-64
-        return None
+def object_code(form: Form) -> bytes:
+    """The machine code of one of our functions for this machine."""
+
+    def make() -> bytes:
+        from pullback.llvm import engine
+
+        return engine.object_of(vecmath_library.module(form, fused(engine.features())))
+
+    return store.object_code(("math", repr(form)), make)
 
 
-@functools.cache
-def variants(name: str, arity: int, single: bool, features: str) -> tuple[tuple[str, str], ...]:
-    """(symbol, LLVM vector type) of the vector forms of a function that this machine can run, widest last."""
-    mvec = library()
-    if mvec is None:
-        return ()
-    found = []
-    have = set(features.split(","))
-    for isa, lanes, feature in (("d", 4, "+avx2"), ("e", 8, "+avx512f")):
-        width = lanes * 2 if single else lanes
-        symbol = f"_ZGV{isa}N{width}{'v' * arity}_{name}"
-        if feature in have and hasattr(mvec, symbol):
-            found.append((symbol, f"<{width} x {'float' if single else 'double'}>"))
-    return tuple(found)
+def _suffix(kind: str) -> str:
+    """How an intrinsic's name says a type."""
+    if kind.startswith("<"):
+        lanes, _, element = kind[1:-1].partition(" x ")
+        return f"v{lanes}{_suffix(element)}"
+    return {"double": "f64", "float": "f32", "i64": "i64", "i1": "i1"}[kind]
 
 
 class MathCalls:
-    """The declarations and attribute groups of one module."""
+    """The declarations, definitions and attribute groups of one module. ``depth``: how many loops of nests are around."""
 
     def __init__(self, features: str):
-        self._features = features
+        self._fused = fused(features)
         self._declarations: dict[str, str] = {}
         self._groups: dict[str, int] = {}  # the attribute text -> its number
-        self._vectors: dict[str, None] = {}
+        self.linked: dict[Form, None] = {}  # our functions that are linked
+        self.depth = 0
 
     def call(self, name: str, kind: str, args: list[str]) -> str:
         """The text of a call with arguments of LLVM type ``kind``."""
-        single = kind == "float"
-        symbol = name + "f" if single else name
-        types = ", ".join([kind] * len(args))
-        self._declarations.setdefault(symbol, f"declare {kind} @{symbol}({types}) #1")
-        forms = variants(symbol, len(args), single, self._features)
-        group = "#1"
-        if forms:
-            mapping = ",".join(f"_ZGV_LLVM_{vector[5:]}({vector})" for vector, _ in forms)
-            text = f'nounwind willreturn memory(none) "vector-function-abi-variant"="{mapping}"'
-            group = f"#{self._groups.setdefault(text, len(self._groups) + 2)}"
-            for vector, wide in forms:
-                self._declarations.setdefault(vector, f"declare {wide} @{vector}({', '.join([wide] * len(args))}) #1")
-                self._vectors[vector] = None
-        return f"call {kind} @{symbol}({', '.join(f'{kind} {a}' for a in args)}) {group}"
+        own = OWN.get(name)
+        if own is None:
+            symbol = name if kind == "double" else f"{name}f"
+            self.declare(symbol, f"declare {kind} @{symbol}({', '.join([kind] * len(args))}) #1")
+            return _call(symbol, kind, args, "#1")
+        if self.depth and own.reach is None:
+            return self._inlined(Form(name, kind, 0, True), args)
+        form = Form(name, kind)
+        self._link(form)
+        return _call(form.symbol, kind, args, "#1")
+
+    def vector_call(self, name: str, kind: str, lanes: int, args: list[str]) -> str | None:
+        """The text of a call for ``lanes`` elements of LLVM type ``kind``; None if there is no such function."""
+        return self._inlined(Form(name, kind, lanes, True), args) if name in OWN else None
+
+    def _inlined(self, form: Form, args: list[str]) -> str:
+        found = vecmath_library.definition(form, self._fused, "internal ", self._group(f"{PURE} alwaysinline"))
+        self._declarations.setdefault(form.symbol, found.text)
+        self._need(found)
+        return _call(form.symbol, form.type, args, "#1")
+
+    def _need(self, found: vecmath_library.Definition) -> None:
+        for text in found.needs:
+            self._declarations.setdefault(text.split("@")[1].split("(")[0], text)
+        for form in found.calls:
+            self._link(form)
+
+    def _link(self, form: Form) -> None:
+        if form not in self.linked:
+            self.linked[form] = None
+            self._declarations.setdefault(form.symbol, form.declaration())
+            for needed in vecmath_library.definition(form, self._fused, "", "#0").calls:
+                self._link(needed)
+
+    def _group(self, text: str) -> str:
+        return f"#{self._groups.setdefault(text, len(self._groups) + 2)}"
 
     def intrinsic(self, name: str, kind: str, args: list[str], types: list[str]) -> str:
-        suffix = {"double": "f64", "float": "f32", "i64": "i64", "i1": "i1"}[kind]
+        suffix = _suffix(kind)
         symbol = f"{name}.{suffix}"
         self._declarations.setdefault(symbol, f"declare {kind} @{symbol}({', '.join(types)})")
         return f"call {kind} @{symbol}({', '.join(f'{t} {a}' for t, a in zip(types, args, strict=True))})"
@@ -73,14 +99,13 @@ class MathCalls:
 
     def text(self) -> str:
         lines = list(self._declarations.values())
-        if self._vectors:
-            used = ", ".join(f"ptr @{v}" for v in self._vectors)
-            lines.append(
-                f'@llvm.compiler.used = appending global [{len(self._vectors)} x ptr] [{used}], section "llvm.metadata"'
-            )
-        lines.append("attributes #0 = { nounwind }")
-        lines.append("attributes #1 = { nounwind willreturn memory(none) }")
+        lines.extend(ATTRIBUTES)
         lines.extend(f"attributes #{number} = {{ {text} }}" for text, number in self._groups.items())
-        lines.append("!0 = !{i64 0, i64 140737488355328}")
-        lines.append('!1 = !{!"branch_weights", i32 1048576, i32 1}')
         return "\n".join(lines) + "\n"
+
+
+def _call(symbol: str, kind: str, args: list[str], group: str) -> str:
+    return f"call {kind} @{symbol}({', '.join(f'{kind} {a}' for a in args)}) {group}"
+
+
+__all__ = ["PURE", "MathCalls", "fused", "object_code"]

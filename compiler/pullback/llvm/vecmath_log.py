@@ -1,0 +1,153 @@
+"""log, log1p, log2, log10 and the inverse hyperbolic functions.
+
+x = 2**e m with sqrt(1/2) <= m < sqrt(2), f = m - 1, s = f / (2 + f): log m = 2 atanh(s) = 2s + s R(s**2) and 2s = f - s f, so
+that log m = f - s (f - R), where all rounding errors but the last are small against the result (Muller, Elementary
+Functions, 3rd edition, 4.2; Tang, Table-driven implementation of the logarithm function, 1990).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pullback.llvm import vecmath_tables as tables
+from pullback.llvm.vecmath import Code, Val, inf, nan
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """x = 2**e m."""
+
+    e: Val
+    m: Val
+    unscaled: Val  # the bits of 2**e, less those of 1
+
+
+def split(m: Code, x: Val, subnormal: bool = True) -> Split:
+    """Of a positive, finite number; whatever for others."""
+    form = m.format
+    one = form.bias << form.fraction
+    bottom = _bits_of_root_half(m)
+    magic = form.fraction + form.bias << form.fraction  # the number 2**fraction, into which whole numbers are or-ed
+    shift: Val | float = 2.0**form.fraction + form.bias
+    if subnormal:
+        small = x < form.least
+        x = m.select(small, x * 2.0 ** (form.fraction + 2), x)
+        shift = m.select(small, 2.0**form.fraction + form.bias + form.fraction + 2, shift)
+    bits = m.bits(x) + (one - bottom)
+    e = m.number((bits >> form.fraction) | magic) - shift
+    fraction = (bits & ((1 << form.fraction) - 1)) + bottom
+    return Split(e, m.number(fraction), m.bits(x) - fraction)
+
+
+def _bits_of_root_half(m: Code) -> int:
+    return 0x3FE6A09E667F3BCD if m.format.fraction == 52 else 0x3F3504F3
+
+
+def _small_part(m: Code, f: Val) -> Val:
+    """s (f - R): what log(1 + f) is less than f."""
+    s = f / (2.0 + f)
+    z = s * s
+    return s * (f - z * m.poly(tables.LOG[m.format.name].r, z))
+
+
+def _sum(m: Code, e: Val, f: Val) -> Val:
+    """e log 2 + log(1 + f)."""
+    k = tables.LOG[m.format.name]
+    s = f / (2.0 + f)
+    z = s * s
+    r = z * m.poly(k.r, z)
+    return m.fma(e, k.ln2[0], f - m.fma(s, f - r, e * -k.ln2[1]))
+
+
+def _defined(m: Code, x: Val, value: Val, pole: float = 0.0) -> Val:
+    """The value above the pole, NaN below; NaN and infinity are themselves."""
+    value = m.select(x < inf, value, x)
+    return m.select(x <= pole, m.select(m.eq(x, pole), -inf, nan), value)
+
+
+def logarithm(m: Code, x: Val) -> Val:
+    parts = split(m, x)
+    return _defined(m, x, _sum(m, parts.e, parts.m - 1.0))
+
+
+def _log_of_sum(m: Code, u: Val, error: Val, more: Val | None = None) -> Val:
+    """log(u + error), plus ``more`` times log 2, for a small error of u >= 2**-fraction."""
+    form = m.format
+    parts = split(m, u, subnormal=False)
+    twice = m.number(((form.bias + 1) << form.fraction) - parts.unscaled)  # twice 2**-e, which may itself be out of range
+    f = m.fma(0.5 * error, twice, parts.m - 1.0)
+    return _sum(m, parts.e if more is None else parts.e + more, f)
+
+
+def log1p(m: Code, x: Val) -> Val:
+    value = _log_of_sum(m, *m.two_sum(1.0, x))
+    return _defined(m, x, m.select(m.fabs(x) < m.format.tiny, x, value), -1.0)
+
+
+def _log_to_base(m: Code, x: Val, base: tuple[float, float], two: tuple[float, float]) -> Val:
+    """With all digits, so that the logarithms of powers of the base are exact. ``base``: 1 / log(base) in two parts; ``two``:
+    the logarithm of 2, the first part short."""
+    parts = split(m, x)
+    f = parts.m - 1.0
+    less = _small_part(m, f)
+    high = f - less
+    low = (f - high) - less
+    product, error = m.two_product(high, m.const(base[0]))
+    error = m.fma(high, base[1], m.fma(low, base[0], error))
+    if two[1]:
+        error = m.fma(parts.e, two[1], error)
+    total, lost = m.quick_sum(parts.e * two[0] if two[0] != 1.0 else parts.e, product)
+    return _defined(m, x, total + (lost + error))
+
+
+def log2(m: Code, x: Val) -> Val:
+    return _log_to_base(m, x, tables.LOG[m.format.name].log2e, (1.0, 0.0))
+
+
+def log10(m: Code, x: Val) -> Val:
+    k = tables.LOG[m.format.name]
+    return _log_to_base(m, x, k.log10e, k.log10_2)
+
+
+def asinh(m: Code, x: Val) -> Val:
+    """log(1 + y) with y = a + a**2 / (1 + sqrt(1 + a**2)), a = abs(x); for large a, log(2a)."""
+    a = m.fabs(x)
+    square = a * a
+    y = a + square / (1.0 + m.sqrt(1.0 + square))
+    value = _log_or_twice(m, a, y)
+    return m.copysign(m.select(a < m.format.tiny, a, value), x)
+
+
+def _log_or_twice(m: Code, a: Val, y: Val) -> Val:
+    """log(1 + y); log(2a) for large a, where y may have overflowed."""
+    large = a > 2.0 ** (m.format.fraction // 2 + 2)
+    u, error = m.two_sum(1.0, y)
+    value = _log_of_sum(m, m.select(large, a, u), m.select(large, 0.0, error), m.select(large, 1.0, 0.0))
+    return m.select(a < inf, value, a)
+
+
+def acosh(m: Code, x: Val) -> Val:
+    """log(1 + y) with y = t + sqrt(2t + t**2), t = x - 1."""
+    t = x - 1.0
+    value = _log_or_twice(m, x, t + m.sqrt(m.fma(t, t, 2.0 * t)))
+    return m.select(x < 1.0, nan, value)
+
+
+def atanh(m: Code, x: Val) -> Val:
+    """log(1 + 2a / (1 - a)) / 2, a = abs(x)."""
+    a = m.fabs(x)
+    y = (2.0 * a) / (1.0 - a)
+    value = 0.5 * _log_of_sum(m, *m.two_sum(1.0, y))
+    value = m.select(a < m.format.tiny, a, m.select(m.eq(a, 1.0), inf, value))
+    return m.copysign(m.select(a <= 1.0, value, nan), x)
+
+
+FUNCTIONS = {
+    "log": logarithm,
+    "log1p": log1p,
+    "log2": log2,
+    "log10": log10,
+    "asinh": asinh,
+    "acosh": acosh,
+    "atanh": atanh,
+}
