@@ -97,18 +97,12 @@ def machine() -> bytes:
 
 def _llvm() -> bytes:
     """Which llvmlite is there, and with it which LLVM: what the file says that holds its version."""
-    import importlib.util
-
-    found = importlib.util.find_spec("llvmlite")
-    if found is None or found.origin is None:
-        return b""
-    try:
-        with open(os.path.join(os.path.dirname(found.origin), "_version.py"), "rb") as file:
+    for place in sys.path:  # what importing would do, without loading what it takes
+        with suppress(OSError), open(os.path.join(place, "llvmlite", "_version.py"), "rb") as file:
             return file.read()
-    except OSError:  # it is elsewhere, in some other version
-        import llvmlite
+    import llvmlite
 
-        return str(llvmlite.__version__).encode()
+    return str(llvmlite.__version__).encode()
 
 
 def _processor() -> tuple[str, ...] | None:
