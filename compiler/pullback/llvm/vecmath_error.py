@@ -1,15 +1,16 @@
 """erf and erfc.
 
-Near 0, erf x = x + x P(x**2). Beyond, erfc x = exp(-x**2) w R(t) with w = 1 / (x + K) and t = 1 - 2 K w, since exp(x**2) erfc(x)
+Near 0, erf x = x + x P(x**2). Beyond, erfc x = exp(-x**2) w R(t) with w = 1 / (x + K) and t = 1 - 2 K w, as exp(x**2) erfc(x)
 is smooth in t on the whole half-line (Shepherd and Laframboise, Chebyshev approximation of (1 + 2x) exp(x**2) erfc x, 1981).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 from pullback.llvm import vecmath_tables as tables
-from pullback.llvm.vecmath import Code, Val
+from pullback.llvm.vecmath import F32, Code, Val
 from pullback.llvm.vecmath_exp import reduced, scaled
 
 
@@ -31,10 +32,18 @@ def erf(m: Code, x: Val) -> Val:
 
 
 def erfc(m: Code, x: Val) -> Val:
-    k = tables.ERROR[m.format.name]
+    """In single precision the errors of its many steps add up to more than they should: it is computed in double precision."""
+    if m.format is F32:
+        return m.narrowed(_erfc(m.wider(), m.widened(x), tables.ERROR["f32"], precise=False))
+    return _erfc(m, x, tables.ERROR["f64"], precise=True)
+
+
+def _erfc(m: Code, x: Val, k: SimpleNamespace, precise: bool) -> Val:
+    """``precise``: the rounding error of the square matters."""
     size = m.least(m.fabs(x), k.most_c)  # beyond, the value is 0 or 2
-    square, error = m.two_product(size, size)
-    value = scaled(m, reduced(m, -square, low=-error, highest=None), _far(m, size, k.shift_c, k.long))
+    square, error = m.two_product(size, size) if precise else (size * size, None)
+    e = reduced(m, -square, low=None if error is None else -error, highest=None)
+    value = scaled(m, e, _far(m, size, k.shift_c, k.long))
     value = m.select(m.negative(x), 2.0 - value, value)
     near = m.fma(-x, m.poly(k.near, x * x), 1.0 - x)
     return m.select(size < k.border, near, m.select(m.is_nan(x), x, value))
