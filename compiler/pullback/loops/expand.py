@@ -25,6 +25,8 @@ def expand(func: Func) -> Func:
 
 def _expanded(block: Block, new: dict[Value, Value]) -> Block:
     """``new`` is what stands for results of instructions that were expanded, here or in the blocks around."""
+    if not new and not any(_touched(instr) for instr in block.body):
+        return block
     b = Builder()
     pending = [iter(_turned(block))]
     wait: list[tuple[Instr, Value]] = []  # an expanded instruction and the value that stands for its result
@@ -48,6 +50,11 @@ def _expanded(block: Block, new: dict[Value, Value]) -> Block:
                 instr, result = wait.pop()
                 new[instr.out] = new.get(result, result)
     return Block(block.params, tuple(b.body))
+
+
+def _touched(instr: Instr) -> bool:
+    """Whether anything may be expanded here."""
+    return bool(instr.blocks) or instr.op.name == "contract" or isinstance(instr.op.lower, (Decompose, Update))
 
 
 def _turned(block: Block) -> Sequence[Instr]:
@@ -81,11 +88,15 @@ def _swapped_axes(instr: Instr) -> tuple[int, ...]:
 
 
 def _renamed(instr: Instr, new: dict[Value, Value]) -> Instr:
-    args = tuple(new.get(a, a) for a in instr.args)
+    if not new:
+        return instr
+    args = tuple([new.get(a, a) for a in instr.args])
     return instr if args == instr.args else Instr(instr.op, instr.outs, args, instr.attrs, instr.blocks, instr.loc)
 
 
 def _expand_one(instr: Instr, new: dict[Value, Value]) -> tuple[list[Instr], Value] | None:
+    if not _touched(instr):
+        return None
     inner = Builder()
     inner.loc = instr.loc
     if isinstance(instr.op.lower, Decompose):

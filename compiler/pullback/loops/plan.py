@@ -10,6 +10,7 @@ from pullback.ir.core import Block, Instr, Value
 from pullback.ir.ops.base import Compose, Fold, Intrinsic, Libm, Machine, Pull, Routine, Update
 from pullback.loops.blocks import is_array, slots
 
+EACH = (Machine, Intrinsic, Libm, Compose)  # elementwise
 IDENTITY = ("convert", "match")  # views that read their operand at their own index
 SINGLE = ("update", "gemm", "scan", "arg", "nonzero", "sort", "checked", "control", "push")  # not part of a shared nest
 SCALAR = ("scalar", "check", "pop")
@@ -59,6 +60,8 @@ class Schedule:
 def kind_of(instr: Instr) -> str:
     """ "scalar", "map" (own index), "view" (other indices), "fold", "join", "check", "pop", or one of SINGLE."""
     op, lower = instr.op, instr.op.lower
+    if isinstance(lower, EACH) and not op.effect:  # most instructions
+        return "map" if instr.outs[0].type.shape else "scalar"
     if op.name == "check":
         return "check"
     if op.name in CONTROL:
@@ -77,8 +80,6 @@ def kind_of(instr: Instr) -> str:
             return ROUTINES[name]
         case Pull():
             return "scalar" if scalar and op.name != "match" else "map" if op.name in IDENTITY else "view"
-        case Intrinsic() | Libm() | Machine() | Compose():
-            return "scalar" if scalar else "map"
     raise UnsupportedError(f"{op.name} at {instr.loc} has no compiled form")
 
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pullback.ir.core import Block, Func, Instr, Value, symbol_of
@@ -57,16 +57,18 @@ class _Scheduler:
         self.kinds = {instr: kind_of(instr) for instr in self.body}
         plan.defs.update(self.defs)
         plan.kinds.update(self.kinds)
-        self.operands: dict[Instr, tuple[Value, ...]] = {instr: uses.operands(instr) for instr in self.body}
-        self.users: dict[Value, list[Instr]] = {}
-        for instr in self.body:
-            for arg in dict.fromkeys(self.operands[instr]):
-                self.users.setdefault(arg, []).append(instr)
+        # all but plain scalar work, of which there can be very much: only what has to do with arrays needs a closer look
+        self.rest = [i for i in self.body if self.kinds[i] != "scalar" or i.blocks or not isinstance(i.op, Elementwise)]
+        self.users: dict[Value, list[Instr]] = {}  # of arrays
+        for instr in self.rest:
+            for arg in dict.fromkeys(uses.operands(instr)):
+                if is_array(arg):
+                    self.users.setdefault(arg, []).append(instr)
         self.counts = {symbol: i for i in self.body if i.attrs and (symbol := symbol_of(i)) is not None}
         self.materialized = plan.materialized
         self.cut: set[Value] = set()
         self.fresh = plan.fresh
-        self.here: dict[Value, int] = defaultdict(int)
+        self.here: dict[Value, int] = defaultdict(int)  # of arrays
         self.whole: dict[Value, int] = defaultdict(int)
         self.at: dict[Instr, int] = {}
         self.inherited: set[Value] = set()
@@ -82,8 +84,7 @@ class _Scheduler:
             self._estimate()
             self._choose()
             self._force_operands()
-            for instr in self._ordered():
-                self._place(instr)
+            self._arrange()
             for k, value in enumerate(self.results):
                 if is_array(value) and (not self._owned(value) or value in self.results[:k]):
                     copied.add(k)
@@ -108,12 +109,12 @@ class _Scheduler:
     # -- what is stored -------------------------------------------------------------------------------------------
     def _force(self) -> None:
         """Whatever has no element on demand is stored; so are results and what a routine reads through a pointer."""
-        for instr in self.body:
+        for instr in self.rest:
             kind = self.kinds[instr]
             if kind in (*SINGLE, "join", "pop") or (kind == "fold" and instr.out.type.rank):
                 self.materialized.update(o for o in instr.outs if is_array(o))
         self.materialized.update(v for v in self.results if v in self.defs and is_array(v))
-        for instr in self.body:
+        for instr in self.rest:
             if self.kinds[instr] == "gemm":
                 for arg in instr.args:
                     if strided(arg, self.plan.defs, self._stored, blas=True) is None:
@@ -160,6 +161,9 @@ class _Scheduler:
         depth: dict[Value, int] = {}
         for instr in self.body:
             kind = self.kinds[instr]
+            if kind == "scalar":
+                self._time_scalar(instr)
+                continue
             self._time(instr, self._earliest(instr))
             if kind in ("map", "view"):
                 length = 1 + max((depth.get(a, 0) for a in instr.args if a not in self.materialized), default=0)
@@ -173,7 +177,7 @@ class _Scheduler:
         """Store what is expensive and would otherwise be computed in two places. From consumers to producers."""
         cost = self._costs()
         sites: dict[Value, set[Any]] = {}
-        for instr in reversed(self.body):
+        for instr in reversed(self.rest):
             kind = self.kinds[instr]
             pulled = kind in ("map", "view") and instr.out not in self.materialized
             if pulled and cost[instr.out] > EXPENSIVE and len(sites.get(instr.out, ())) > 1:
@@ -202,7 +206,7 @@ class _Scheduler:
 
     def _costs(self) -> dict[Value, int]:
         cost: dict[Value, int] = {}
-        for instr in self.body:
+        for instr in self.rest:
             if self.kinds[instr] in ("map", "view"):
                 own = op_cost(instr) if isinstance(instr.op, Elementwise) else 0
                 below = sum(1 if a in self.materialized else cost.get(a, 1) for a in instr.args if is_array(a))
@@ -211,7 +215,7 @@ class _Scheduler:
 
     def _force_operands(self) -> None:
         """An update over several elements must not read, through its other operands, the buffer that it writes."""
-        for instr in self.body:
+        for instr in self.rest:
             if self.kinds[instr] == "update" and instr.args[-1].type.size != 1:
                 for operand in instr.args[1:]:
                     if operand.type.rank and self._reads(operand, instr.args[0]):
@@ -238,7 +242,7 @@ class _Scheduler:
         """The first stage in which ``instr`` can be done."""
         kind = self.kinds[instr]
         at = 0
-        for arg in self.operands[instr]:
+        for arg in self.uses.operands(instr):
             joins = kind in ("map", "fold", "join") and is_array(arg) and arg not in self.cut
             at = max(at, self.here[arg] if joins else self.whole[arg])
         if self.counts:
@@ -267,28 +271,80 @@ class _Scheduler:
             else:
                 self.here[out] = self.whole[out] = at + 1
 
-    def _ordered(self) -> Iterable[Instr]:
-        """A topological order in which readers of a version precede its in-place update; gives stages to everything."""
+    def _time_scalar(self, instr: Instr) -> int:
+        """The stage of plain scalar work."""
+        if self.counts or instr.op.effect or not isinstance(instr.op, Elementwise):
+            at = self._earliest(instr)
+            self._time(instr, at)
+            return at
+        at = 0
+        for arg in instr.args:
+            found = self.whole.get(arg, 0)
+            if found > at:
+                at = found
+        if at:
+            for out in instr.outs:
+                self.whole[out] = at
+        return at
+
+    def _arrange(self) -> None:
+        """Everything in an order in which readers of a version precede its in-place update, and in a stage."""
         position = {instr: k for k, instr in enumerate(self.body)}
+        readers: dict[Instr, set[Instr]] = {}  # of the versions that an update overwrites
+        for instr in self.rest:
+            targets = [target for target, out in updates(instr, self.kinds[instr]) if not self._is_fresh(target, out)]
+            if targets:
+                readers[instr] = set().union(*map(self._evaluators, targets)) - {instr}
+        before = self._checks_before()
+        heirs = {} if self.outermost else self._heirs(position)
+        if all(position[r] < position[update] for update, found in readers.items() for r in found):
+            plain = frozenset(self.body).difference(self.rest)
+            for instr in self.body:  # as it stands
+                if instr in plain:
+                    self._stage(self._time_scalar(instr)).scalars.append(instr)
+                else:
+                    self._settle(instr, readers, heirs, before)
+                    self._place(instr)
+            return
+        for instr in self._ordered(position, readers, heirs, before):
+            self._place(instr)
+
+    def _settle(
+        self,
+        instr: Instr,
+        readers: Mapping[Instr, set[Instr]],
+        heirs: Mapping[Instr, list[Value]],
+        before: Mapping[Instr, set[Instr]],
+    ) -> None:
+        """Give ``instr`` its stage, and the memory that it takes over."""
+        at = self._earliest(instr)
+        if instr in heirs:
+            self._inherit(instr, heirs[instr], at)
+        at = max([at, *(self.at[r] for r in readers.get(instr, ()))])
+        single = self.kinds[instr] in SINGLE  # a stage's single steps come last
+        self._time(instr, max([at, *(self.at[b] + (bool(b.blocks) and not single) for b in before.get(instr, ()))]))
+
+    def _ordered(
+        self,
+        position: Mapping[Instr, int],
+        readers: dict[Instr, set[Instr]],
+        heirs: Mapping[Instr, list[Value]],
+        before: Mapping[Instr, set[Instr]],
+    ) -> Iterable[Instr]:
+        """A topological order in which readers of a version precede its in-place update; gives stages to everything."""
         after: dict[Instr, list[Instr]] = {}
         waits = dict.fromkeys(self.body, 0)
-        before = self._checks_before()
         for instr in self.body:
-            needed = {self.defs[a] for a in self.operands[instr] if a in self.defs} | before.get(instr, set())
+            needed = {self.defs[a] for a in self.uses.operands(instr) if a in self.defs} | before.get(instr, set())
             if self.counts:
                 needed |= {self.counts[s] for s in mentions(instr) if s in self.counts} - {instr}
             for earlier in needed:
                 after.setdefault(earlier, []).append(instr)
             waits[instr] = len(needed)
-        readers: dict[Instr, set[Instr]] = {}  # of the versions that an update overwrites
         blocks: dict[Instr, list[Instr]] = {}
-        for instr in self.body:
-            targets = [target for target, out in updates(instr, self.kinds[instr]) if not self._is_fresh(target, out)]
-            if targets:
-                readers[instr] = set().union(*map(self._evaluators, targets)) - {instr}
-                for reader in readers[instr]:
-                    blocks.setdefault(reader, []).append(instr)
-        heirs = {} if self.outermost else self._heirs(position)
+        for instr, found in readers.items():
+            for reader in found:
+                blocks.setdefault(reader, []).append(instr)
         for instr, candidates in heirs.items():
             for earlier in set().union(*map(self._evaluators, candidates)) - {instr}:
                 if earlier not in after or instr not in after[earlier]:
@@ -312,12 +368,7 @@ class _Scheduler:
             if instr in done:
                 continue
             done.add(instr)
-            at = self._earliest(instr)
-            if instr in heirs:
-                self._inherit(instr, heirs[instr], at)
-            at = max([at, *(self.at[r] for r in readers.get(instr, ()))])
-            single = self.kinds[instr] in SINGLE  # a stage's single steps come last
-            self._time(instr, max([at, *(self.at[b] + (bool(b.blocks) and not single) for b in before.get(instr, ()))]))
+            self._settle(instr, readers, heirs, before)
             yield instr
             for follower in after.get(instr, ()):
                 waits[follower] -= 1
