@@ -16,6 +16,8 @@ def assign_regions(program: Program, swaps: Sequence[Swap]) -> None:
     first: dict[Buffer, int] = {}
     last: dict[Buffer, int] = {}
     for k, statement in enumerate(program.body):
+        if isinstance(statement, Node) and statement.kind != "load":
+            continue
         for buffer in _touched(statement):
             if buffer.place == "work":
                 first.setdefault(buffer, k)
@@ -47,12 +49,17 @@ def assign_regions(program: Program, swaps: Sequence[Swap]) -> None:
 def drop_unread(program: Program) -> None:
     """Remove single stores into work buffers that nothing reads: their elements were passed on directly."""
     read: set[Buffer] = set()
+    stored = False
     for statement in statements(program.body):
-        match statement:
-            case Node(kind="load", data=buffer):
-                read.add(buffer)
-            case Call(args=args):
-                read.update(a.buffer for a in args)
+        if isinstance(statement, Node):
+            if statement.kind == "load":
+                read.add(statement.data)
+        elif isinstance(statement, Call):
+            read.update(a.buffer for a in statement.args)
+        elif isinstance(statement, Store):
+            stored = True
+    if not stored:
+        return
     pending = [program.body]
     while pending:
         body = pending.pop()

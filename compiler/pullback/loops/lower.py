@@ -128,8 +128,12 @@ class Lowering:
         """The statements of a block, into the present region."""
         around, self.block = self.block, block
         for stage in self.plan.stages[block]:
+            known, op = self.known, self.scalars.op
             for instr in stage.scalars:
-                self._scalar(instr)
+                if isinstance(instr.op, Elementwise):  # there can be very many
+                    known[instr.outs[0]] = op(instr.op, tuple([known[a] for a in instr.args]), instr.attrs)
+                else:
+                    self._scalar(instr)
             for domain, roots in stage.nests.items():
                 self._nest(domain, roots)
             for instr in stage.singles:
@@ -151,8 +155,6 @@ class Lowering:
             SCALARS[instr.op.name](self, instr)
         elif instr.op.name == "match":
             self._match(instr)
-        elif isinstance(instr.op, Elementwise):
-            self.known[instr.out] = self.scalars.op(instr.op, tuple([self.known[a] for a in instr.args]), instr.attrs)
         elif isinstance(instr.op.lower, Fold):
             self.known[instr.out] = self.known[instr.args[0]]  # over no axes
         else:

@@ -256,7 +256,7 @@ def statements(body: list[Statement]) -> Iterator[Statement]:
     while pending:
         for statement in pending[-1]:
             yield statement
-            inside = bodies(statement)
+            inside = () if isinstance(statement, Node) else bodies(statement)
             if inside:
                 pending.extend(iter(b) for b in reversed(inside))
                 break

@@ -65,7 +65,7 @@ class Places:
     def _block(self, block: Block, homes: Mapping[int, Buffer], empty: Collection[int]) -> None:
         """``homes`` of the block's results that are arrays; nothing is in the ``empty`` ones yet."""
         plan = self._plan
-        made = {out: i for i in block.body for out in i.outs if i in plan.kinds}
+        made = {out: i for i in block.body for out in i.outs if i in plan.kinds} if empty else {}
         for k in empty:
             if k in plan.copied[block]:
                 self.copies[block, k] = homes[k]
@@ -73,7 +73,7 @@ class Places:
                 self._wanted.setdefault(self._origin(block.results[k], made), homes[k])
         for instr in block.body[:-1]:
             kind = plan.kinds.get(instr)
-            if kind is None or kind == "pop":  # dead; an element of a tape
+            if kind is None or kind == "scalar" or kind == "pop":  # dead; no array; an element of a tape
                 continue
             old = {out: target for target, out in updates(instr, kind) if out not in plan.fresh}
             old.update((out, plan.taken[out]) for out in instr.outs if out in plan.taken)

@@ -146,11 +146,10 @@ class Scalars:
         return self._make("raw", dtype, args, code, (code, dtype, args), self._scope(args))
 
     def op(self, op: Op, args: tuple[Node, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Node:
-        if attrs:
-            key: Key = (op.name, args, tuple(sorted(attrs.items())))
-        else:
-            key = (op.name, args)
-        found = self._find(key)
+        key: Key = (op, args, tuple(sorted(attrs.items()))) if attrs else (op, args)
+        found = self._global.get(key)
+        if found is None and (self._nest or self._outer):
+            found = self._find(key)
         if found is not None:
             return found
         if isinstance(op.lower, Compose):
@@ -159,7 +158,11 @@ class Scalars:
             return node
         if not isinstance(op.lower, (Machine, Intrinsic, Libm)):
             raise UnsupportedError(f"{op.name} has no compiled form for {', '.join(str(a.dtype) for a in args)}")
-        return self._make("op", self._dtype(op, args, attrs), args, op, key, self._scope(args), attrs)
+        scope = self._scope(args)
+        node = Node("op", self._dtype(op, args, attrs), args, op, scope, attrs)
+        self._remember(key, node)
+        (self.body if scope is None else scope.body).append(node)
+        return node
 
     def _scope(self, args: tuple[Node, ...]) -> Scope | None:
         """The innermost of the loops and regions that the arguments depend on, and of the present region; they are nested in
@@ -171,7 +174,7 @@ class Scalars:
         return scope
 
     def _dtype(self, op: Op, args: tuple[Node, ...], attrs: Mapping[str, Any]) -> DType:
-        key = (op.name, tuple(a.dtype for a in args))
+        key = (op, args[0].dtype, args[-1].dtype)  # a select differs from others in its first operand only
         found = self._types.get(key)
         if found is None:
             (result,) = op.infer(tuple(Type(a.dtype) for a in args), attrs)

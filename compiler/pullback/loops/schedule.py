@@ -504,8 +504,9 @@ def _live(block: Block, uses: Uses) -> list[Instr]:
     has_counts = any(i.attrs and symbol_of(i) is not None for i in block.body)
     for instr in reversed(block.body[:-1]):
         counted = has_counts and symbol_of(instr) in counts
-        if instr.op.effect or counted or any(out in needed for out in instr.outs) or (instr.blocks and uses.effect(instr)):
-            needed.update(uses.operands(instr))
+        wanted = instr.outs[0] in needed if len(instr.outs) == 1 else not needed.isdisjoint(instr.outs)
+        if wanted or instr.op.effect or counted or (instr.blocks and uses.effect(instr)):
+            needed.update(uses.operands(instr) if instr.blocks else instr.args)
             kept.append(instr)
             if has_counts:
                 counts |= mentions(instr)
