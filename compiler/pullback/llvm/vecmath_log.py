@@ -71,7 +71,7 @@ def logarithm(m: Code, x: Val) -> Val:
 
 
 def _log_of_sum(m: Code, u: Val, error: Val, more: Val | None = None) -> Val:
-    """log(u + error), plus ``more`` times log 2, for a small error of u >= 2**-fraction."""
+    """log(u + error), plus ``more`` times log 2, for the sum u of 1 and something, and its error."""
     form = m.format
     parts = split(m, u, subnormal=False)
     twice = m.number(((form.bias + 1) << form.fraction) - parts.unscaled)  # twice 2**-e, which may itself be out of range
@@ -80,7 +80,8 @@ def _log_of_sum(m: Code, u: Val, error: Val, more: Val | None = None) -> Val:
 
 
 def log1p(m: Code, x: Val) -> Val:
-    value = _log_of_sum(m, *m.two_sum(1.0, x))
+    """The error of 1 + x is exact also where x is the larger one, since 1 is a multiple of the last place or lost."""
+    value = _log_of_sum(m, *m.quick_sum(1.0, x))
     return _defined(m, x, m.select(m.fabs(x) < m.format.tiny, x, value), -1.0)
 
 
@@ -121,7 +122,7 @@ def asinh(m: Code, x: Val) -> Val:
 def _log_or_twice(m: Code, a: Val, y: Val) -> Val:
     """log(1 + y); log(2a) for large a, where y may have overflowed."""
     large = a > 2.0 ** (m.format.fraction // 2 + 2)
-    u, error = m.two_sum(1.0, y)
+    u, error = m.quick_sum(1.0, y)
     value = _log_of_sum(m, m.select(large, a, u), m.select(large, 0.0, error), m.select(large, 1.0, 0.0))
     return m.select(a < inf, value, a)
 
@@ -137,7 +138,7 @@ def atanh(m: Code, x: Val) -> Val:
     """log(1 + 2a / (1 - a)) / 2, a = abs(x)."""
     a = m.fabs(x)
     y = (2.0 * a) / (1.0 - a)
-    value = 0.5 * _log_of_sum(m, *m.two_sum(1.0, y))
+    value = 0.5 * _log_of_sum(m, *m.quick_sum(1.0, y))
     value = m.select(a < m.format.tiny, a, m.select(m.eq(a, 1.0), inf, value))
     return m.copysign(m.select(a <= 1.0, value, nan), x)
 

@@ -20,9 +20,10 @@ def _precise_log(m: Code, x: Val) -> tuple[Val, Val]:
     parts = split(m, x)
     f = parts.m - 1.0
     d, d_low = m.quick_sum(2.0, f)
-    s = f / d
+    inverse = 1.0 / d
+    s = f * inverse
     product, error = m.two_product(s, d)
-    s_low = (((f - product) - error) - s * d_low) / d
+    s_low = (((f - product) - error) - s * d_low) * inverse
     z, z_low = m.two_product(s, s)
     z_low = m.fma(2.0 * s, s_low, z_low)
     # log m = 2 s + s**3 c, c = 2/3 + z P(z)
