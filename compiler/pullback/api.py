@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pullback.compiled import CompiledFunction
 from pullback.errors import PullbackError
-from pullback.llvm import Options
+from pullback.llvm.options import OPTS, Options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,7 @@ def compile(
     symbolic: bool = False,
     max_trips: int | None = None,
     checkpoint: int | str | None = None,
+    opt: int | str = "auto",
 ) -> Any:
     """A Function from a Python function of NumPy arrays, or from a SymPy expression, Matrix, list or dict of them.
 
@@ -34,6 +35,11 @@ def compile(
     Default: every trip keeps what the reverse pass needs (8 bytes for a scalar). A number k: the state at every k-th trip, and
     the tape of k trips at a time. ``"binomial"``: a fixed number of states, whatever the number of trips (Griewank and Walther
     2000, algorithm 799).
+
+    ``opt``: how much time may be spent on better machine code. By default (``"auto"``) that follows from what there is to
+    compile: long straight-line code gets little, loops get what makes a difference. 0: none, 1: a few quick passes, 2: LLVM's
+    standard ones, 3: these, with a look for what straight-line code can do in vectors. Without ``fast_math`` the results are
+    the same bits at all of them.
 
     PullbackError for anything else than these; what the function computes is looked at when it is called (TraceError,
     UnsupportedError).
@@ -50,19 +56,28 @@ def compile(
     """
     if function is None:
         return lambda f: compile(
-            f, inputs=inputs, name=name, fast_math=fast_math, symbolic=symbolic, max_trips=max_trips, checkpoint=checkpoint
+            f,
+            inputs=inputs,
+            name=name,
+            fast_math=fast_math,
+            symbolic=symbolic,
+            max_trips=max_trips,
+            checkpoint=checkpoint,
+            opt=opt,
         )
     if isinstance(function, CompiledFunction):
         return function
-    return CompiledFunction(_frontend(function, inputs, name), _options(fast_math, max_trips, checkpoint), symbolic)
+    return CompiledFunction(_frontend(function, inputs, name), _options(fast_math, max_trips, checkpoint, opt), symbolic)
 
 
-def _options(fast_math: bool, max_trips: Any, checkpoint: Any) -> Options:
+def _options(fast_math: bool, max_trips: Any, checkpoint: Any, opt: Any) -> Options:
     if max_trips is not None and not (_is_count(max_trips) and max_trips >= 0):
         raise PullbackError(f"max_trips is a number of trips, 0 or more, or None; got {max_trips!r}")
     if checkpoint is not None and checkpoint != "binomial" and not (_is_count(checkpoint) and checkpoint >= 1):
         raise PullbackError(f'checkpoint is a number of trips, 1 or more, or "binomial" or None; got {checkpoint!r}')
-    return Options(fast_math, max_trips, checkpoint)
+    if isinstance(opt, bool) or not isinstance(opt, (int, str)) or opt not in OPTS:
+        raise PullbackError(f'opt is "auto" or a number from 0 to {OPTS[-1]}; got {opt!r}')
+    return Options(fast_math, max_trips, checkpoint, opt)
 
 
 def _is_count(value: Any) -> bool:
@@ -111,6 +126,7 @@ def load(
     precision: str = "",
     max_trips: int | None = None,
     checkpoint: int | str | None = None,
+    opt: int | str = "auto",
 ) -> CompiledFunction:
     """The Function of an expression file, or of an FPCore file. ExpressionError (file, line, column) if it is wrong.
 
@@ -129,7 +145,8 @@ def load(
 
     from pullback.frontends.expression import ExpressionFrontend
 
-    return CompiledFunction(ExpressionFrontend.load(Path(path), core, precision), _options(fast_math, max_trips, checkpoint))
+    options = _options(fast_math, max_trips, checkpoint, opt)
+    return CompiledFunction(ExpressionFrontend.load(Path(path), core, precision), options)
 
 
 # -- transforms: Function -> Function -------------------------------------------------------------------------------
@@ -149,9 +166,8 @@ def _transform(f: Any, caller: str, kind: str, wrt: Any, **options: Any) -> Comp
     function = _function(f, caller)
 
     def make() -> CompiledFunction:
-        return CompiledFunction(
-            getattr(transforms, kind)(function, wrt, **options), Options(function.options.fast_math), function._symbolic
-        )
+        kept = Options(function.options.fast_math, opt=function.options.opt)
+        return CompiledFunction(getattr(transforms, kind)(function, wrt, **options), kept, function._symbolic)
 
     return function.derived((kind, _key(wrt), *options.values()), make)
 

@@ -1,4 +1,4 @@
-"""The commands: ``run``, ``grad``, ``check``, ``explain``, ``emit``; an expression or file alone means ``grad``."""
+"""The commands: ``run``, ``grad``, ``check``, ``explain``, ``emit``, ``cache``; an expression or file alone means ``grad``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pullback.cli.data import one_each, parse
 from pullback.cli.errors import CommandError
 from pullback.cli.program import Program, is_file, load, reported
 from pullback.cli.show import echo_json, print_gradients, print_values, result, write
+from pullback.llvm import store
+from pullback.llvm.options import OPTS
 from pullback.wording import output_names
 
 STAGES = ("ir", "adjoint", "loops", "llvm", "asm", "sympy", "latex", "dot")
@@ -88,14 +90,22 @@ def _inputs(function: Function) -> Function:
 
     @functools.wraps(function)
     def loaded(
-        target: str, at: Sequence[str], data: Sequence[str], precision: str | None, max_trips: int | None, **rest: Any
+        target: str,
+        at: Sequence[str],
+        data: Sequence[str],
+        precision: str | None,
+        max_trips: int | None,
+        opt: str,
+        **rest: Any,
     ) -> Any:
-        return function(load(target, at, data, precision, max_trips), **rest)
+        return function(load(target, at, data, precision, max_trips, opt), **rest)
 
     wrapped: Function = loaded
     precision = "The format of all numbers of an FPCore, whatever it says itself."
     trips = "Stop with an error when a loop makes more trips."
+    effort = "How much time machine code is worth; auto: what there is to compile says so."
     for option in (
+        click.option("--opt", type=click.Choice([str(o) for o in OPTS]), default="auto", show_default=True, help=effort),
         click.option("--max-trips", type=click.IntRange(min=0), metavar="N", help=trips),
         click.option("--precision", type=click.Choice(["binary64", "binary32"]), help=precision),
         click.option("--data", multiple=True, metavar="FILE", help="A table of inputs: .csv (columns), .npz or .json."),
@@ -229,6 +239,35 @@ def emit(program: Program, stage: str) -> None:
     """The text of a stage of compilation. Without inputs it is for their declared types."""
     with reported():
         click.echo(_stage(program, stage, {} if program.missing else program.values))
+
+
+@cli.command(cls=_Command)
+@click.option("--clear", is_flag=True, help="Remove all entries.")
+@_json
+def cache(clear: bool, as_json: bool) -> None:
+    """The machine code kept on disk: where, how much, how often it was found."""
+    try:
+        removed = store.clear() if clear else (0, 0)
+    except (store.Refused, OSError) as error:
+        raise CommandError(str(error)) from None
+    found = store.status() | ({"removed": removed[0], "removed_bytes": removed[1]} if clear else {})
+    if as_json:
+        echo_json(found)
+        return
+    if clear:
+        click.echo(f"removed    {removed[0]} entries, {_size(removed[1])}")
+    click.echo(f"directory  {found['directory'] or 'none'}")
+    if not found["used"]:
+        click.echo(f"not used:  {found['reason']}")
+    click.echo(f"entries    {found['entries']}, {_size(found['bytes'])} of at most {_size(found['bound'])}")
+    click.echo(f"found      {found['hits']} times, made {found['made']} times")
+
+
+def _size(count: int) -> str:
+    for unit, factor in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count} bytes"
 
 
 def _stage(program: Program, stage: str, values: Mapping[str, Any]) -> str:

@@ -87,7 +87,12 @@ def is_file(target: str) -> bool:
 
 
 def load(
-    target: str, at: Sequence[str], data: Sequence[str], precision: str | None = None, max_trips: int | None = None
+    target: str,
+    at: Sequence[str],
+    data: Sequence[str],
+    precision: str | None = None,
+    max_trips: int | None = None,
+    opt: str = "auto",
 ) -> Program:
     """The program of a file's name or an expression, with the inputs that ``--at`` and ``--data`` give."""
     path = target if os.path.isfile(target) else fpcore.split(target)[0]
@@ -95,7 +100,7 @@ def load(
     tables = [Table(path) for path in data]
     with reported():
         frontend = _frontend(target, given, tables, precision or "")
-        function = CompiledFunction(frontend, Options(max_trips=max_trips))
+        function = CompiledFunction(frontend, Options(max_trips=max_trips, opt=opt if opt == "auto" else int(opt)))
     given = {frontend.aliases.get(name, name): value for name, value in given.items()}
     values = gather(frontend.parameters, given, tables)
     for parameter in frontend.parameters:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pullback.ir.core import Block, Func, Instr, Loc, walk
 from pullback.ir.dims import Dim, Size, upper_bound
+from pullback.ir.ops.base import Elementwise
 from pullback.ir.text import key
 from pullback.ir.types import StackType, i64
 from pullback.llvm import kernels, store
@@ -63,7 +64,7 @@ def compile_kernel(func: Func, options: Options | None = None) -> Kernel:
 
 
 def _compile(func: Func, options: Options, identity: bytes) -> _Compiled:
-    entry = store.entry("kernel", identity, f"fast_math={options.fast_math}")
+    entry = store.entry("kernel", identity, f"fast_math={options.fast_math} opt={options.opt}")
     texts = _Texts(func, options, entry)
     code = kernels.unpacked(store.content(entry, lambda: _packed(texts)))
     try:
@@ -75,11 +76,15 @@ def _compile(func: Func, options: Options, identity: bytes) -> _Compiled:
 
 
 def _numbered(func: Func) -> Func:
-    """``func`` with every instruction's number as the column of its place, where the loop level's messages carry it along."""
+    """``func`` with the number of every instruction that may fail as the column of its place, which the loop level's messages
+    carry along."""
     numbers = itertools.count()
 
     def instr(old: Instr) -> Instr:
-        loc = Loc(old.loc.file, old.loc.line, next(numbers))
+        number = next(numbers)
+        if isinstance(old.op, Elementwise):  # which has nothing to tell
+            return old
+        loc = Loc(old.loc.file, old.loc.line, number)
         return Instr(old.op, old.outs, old.args, old.attrs, tuple(map(block, old.blocks)), loc)
 
     def block(old: Block) -> Block:
@@ -104,7 +109,10 @@ def _places(func: Func, origins: Sequence[int]) -> list[str]:
     return [str(locs[k]) if locs[k].line else "" for k in origins]
 
 
-def _level(emitted: Emitted) -> int:
+def _level(emitted: Emitted, opt: int | str) -> int:
+    """The engine's level for the kernel's module."""
+    if isinstance(opt, int):
+        return opt
     if emitted.largest > LITTLE:  # a loop is one function, however long
         return 1 if emitted.largest <= 4 * LITTLE else 0
     return 2 if emitted.loops else 1 if emitted.scalars <= LITTLE else 0
@@ -138,9 +146,10 @@ class _Texts:
     def modules(self) -> list[Any]:
         from pullback.llvm import engine
 
-        modules = [engine.Module(self.emitted.kernel, _level(self.emitted))]
+        opt = self._options.opt
+        modules = [engine.Module(self.emitted.kernel, _level(self.emitted, opt))]
         if self.emitted.chunks:
-            modules.append(engine.Module(self.emitted.chunks, 0))
+            modules.append(engine.Module(self.emitted.chunks, opt if isinstance(opt, int) else 0))
         return modules
 
     def __call__(self, stage: str) -> str:

@@ -31,6 +31,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 try:
     from _blake2 import blake2b  # what hashlib has, without loading OpenSSL, which takes 4 ms
@@ -179,6 +180,42 @@ def bound() -> int:
     return int(number) * factor
 
 
+def status() -> dict[str, Any]:
+    """What there is, for people to look at: also where the cache is turned off. Creates nothing."""
+    where, limit = directory(), bound()
+    found: dict[str, Any] = {"directory": where, "used": enabled(), "reason": "", "bound": limit}
+    if not found["used"]:
+        found["reason"] = "PULLBACK_CACHE=0 turns it off"
+    elif not limit:
+        found |= {"used": False, "reason": "PULLBACK_CACHE_SIZE=0 leaves no room"}
+    elif not where:
+        found |= {"used": False, "reason": "there is no place for it; PULLBACK_CACHE_DIR names one"}
+    entries = total = hits = made = 0
+    try:
+        store = Store(where, limit, create=False)
+    except FileNotFoundError:  # nothing was compiled yet
+        pass
+    except (Refused, OSError) as error:
+        found |= {"used": False, "reason": found["reason"] or str(error)}
+    else:
+        sizes = [about.st_size for name, about in store.files() if _is_entry(name)]
+        entries, total = len(sizes), sum(sizes)
+        hits, made = store.counts()
+        store.close()
+    return found | {"entries": entries, "bytes": total, "hits": hits, "made": made}
+
+
+def clear() -> tuple[int, int]:
+    """Remove all entries; how many, and how many bytes. OSError or Refused if the directory cannot be used."""
+    try:
+        store = Store(directory(), bound(), create=False)
+    except FileNotFoundError:
+        return 0, 0
+    removed = store.clear()
+    store.close()
+    return removed
+
+
 def current() -> Store | None:
     """The cache as the environment says now; None if there is none."""
     if not enabled():
@@ -224,6 +261,11 @@ class Store:
         if create:
             os.makedirs(where, 0o700, exist_ok=True)
         self._fd = _directory(where)
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
 
     def read(self, name: str) -> bytes | None:
         """The content of an entry that is there and whole."""
