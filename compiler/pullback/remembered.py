@@ -65,7 +65,7 @@ class Memory:
         if code is None:
             return None
         try:
-            found = kernels.kernel(kernels.unpacked(code), about["name"], about["places"], texts)
+            found = kernels.kernel(kernels.unpacked(code), about["name"], about["places"], texts, about["kernel"])
         except (OSError, KeyError):  # something that it needs is not there any more
             return None
         return found.with_guards(again) if about["guarded"] else found

@@ -68,7 +68,7 @@ def _compile(func: Func, options: Options, identity: bytes) -> _Compiled:
     texts = _Texts(func, options, entry)
     code = kernels.unpacked(store.content(entry, lambda: _packed(texts)))
     try:
-        kernel = kernels.kernel(code, func.name, _places(func, code.origins), texts)
+        kernel = kernels.kernel(code, func.name, _places(func, code.origins), texts, entry)
     except (OSError, KeyError):  # a library has gone since, or new code has to be asked for in another way
         code = kernels.unpacked(_packed(texts, images=False))
         kernel = kernels.kernel(code, func.name, _places(func, code.origins), texts)

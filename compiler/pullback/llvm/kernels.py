@@ -10,12 +10,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from pullback.llvm.image import Image, Loaded, symbol
 from pullback_runtime.kernel import Kernel, Signature
 from pullback_runtime.library import signature_of
 
 BLAS = "pullback_"  # how the names of BLAS functions begin in objects
+_live: WeakValueDictionary[str, Any] = WeakValueDictionary()  # code in memory, as long as some kernel has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,15 @@ def unpacked(data: bytes) -> Code:
     return Code(signature_of(about["signature"]), tuple(about["origins"]), tuple(about["blas"]), image, parts)
 
 
-def kernel(code: Code, name: str, places: Sequence[str], texts: Any) -> Kernel:
-    """The kernel in memory, for a function of this name. OSError or KeyError if something that it needs is not there."""
-    loaded = _loaded(code)
+def kernel(code: Code, name: str, places: Sequence[str], texts: Any, entry: str = "") -> Kernel:
+    """The kernel in memory, for a function of this name. OSError or KeyError if something that it needs is not there.
+
+    ``entry``: what all kernels with this code have in common, so that it is in memory once."""
+    loaded = _live.get(entry)
+    if loaded is None:
+        loaded = _loaded(code)
+        if entry:
+            loaded = _live.setdefault(entry, loaded)
     return Kernel(renamed(code.signature, name, places), loaded.address, loaded, texts)
 
 
