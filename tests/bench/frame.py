@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +11,11 @@ from typing import Any
 
 import numpy as np
 
+OURS = "pullback"
 SAMPLE = 3e-4  # seconds that one sample takes at least: calls of microseconds are repeated, and few samples are interrupted
 LEAST, MOST = 5, 1001  # samples
+WARM = 0.1  # seconds of calls that are not measured
+SLOW = 1.0  # a call that takes longer is measured three times
 
 
 @dataclass(frozen=True)
@@ -26,27 +30,48 @@ class Calls:
 
 @dataclass(frozen=True)
 class Contestant:
-    """``prepare`` imports, compiles and binds; None if the contestant is not installed."""
+    """``prepare`` imports, compiles and binds; None if the contestant is not installed. ``load`` only imports. One that
+    ``compiles`` takes part in the race from the source to the first gradient; a ``slow`` one is left out of a quick look."""
 
     name: str
     prepare: Callable[[], Calls | None]
+    load: Callable[[], Any] = lambda: None
+    compiles: bool = False
+    slow: bool = False
 
 
 @dataclass(frozen=True)
 class Task:
-    """One program: ``function(*args)``, its gradients for the arguments ``wrt``. ``reference`` gives (value, gradients) by
-    other means; agreement is relative to the largest entry."""
+    """One program: ``function(*args)``, its gradients for the arguments ``wrt``, where the output is an array those of its
+    product with ``seed``. ``expected`` gives (value, gradients) by other means; agreement is relative to the largest entry.
+    ``smaller`` makes arguments of the same kind but of few elements. Everything else is told the task itself, so that
+    ``dataclasses.replace`` makes a task of another size."""
 
     name: str
     about: str
     function: Callable[..., Any]
-    args: Sequence[Any]
+    make: Callable[[], Sequence[Any]]
     wrt: Sequence[int]
-    contestants: Sequence[Contestant]
-    reference: Callable[[], Any]
+    entrants: Callable[[Task], Sequence[Contestant]]
+    expected: Callable[[Task], Any]
     tolerance: float
     why: str  # the reason for the tolerance
     memory: bool = False
+    seed: Any = None
+    smaller: Callable[[], Sequence[Any]] | None = None
+    quick: bool = True  # it is part of a quick look
+    differences: bool = True  # the plain program is quick and precise enough to judge the reference
+
+    @functools.cached_property
+    def args(self) -> Sequence[Any]:
+        return self.make()
+
+    @functools.cached_property
+    def contestants(self) -> Sequence[Contestant]:
+        return self.entrants(self)
+
+    def reference(self) -> Any:
+        return self.expected(self)
 
 
 @dataclass
@@ -59,43 +84,57 @@ class Figures:
     gradient: float | None = None
     spread: float | None = None  # of the gradient: the quartiles' distance over the median
     least: float | None = None  # of the gradient: the quickest sample, which a busy machine disturbs least
-    cold: float | None = None  # preparation and the first gradient
+    cold: float | None = None  # from the source to the first gradient in a fresh process; imports are not counted
+    cached: float | None = None  # the same in a second process, which finds machine code on disk
     memory: int | None = None
     problem: str = ""
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-def run(task: Task, seconds: float) -> list[Figures]:
-    """All contestants of a task, checked against the reference first; a wrong or failing one is reported and not timed."""
+def run(task: Task, seconds: float, out: Mapping[str, str] | None = None) -> list[Figures]:
+    """All contestants of a task, checked against the reference first; a wrong or failing one is reported and not timed, nor is
+    one that is ``out`` for a known reason."""
     figures, ready = [], {}
     expected = task.reference()
-    wrong = off_differences(task, expected)
+    wrong = off_differences(task, expected) if task.differences else ""
     if wrong:
         return [Figures(task.name, "reference", problem=wrong)]
     for contestant in task.contestants:
         found = Figures(task.name, contestant.name)
-        start = time.perf_counter()
+        if out and contestant.name in out:
+            figures.append(Figures(task.name, contestant.name, problem=out[contestant.name]))
+            continue
         try:
             calls = contestant.prepare()
             if calls is None:
                 continue
-            outcome = calls.gradient() if calls.gradient else (calls.value(), None)
-            found.cold = time.perf_counter() - start
-            found.problem = disagreement(outcome, expected, task.tolerance)
+            found.problem = failing(calls, expected, task.tolerance)
         except Exception as error:  # a benchmark goes on without a contestant that fails, and says so
-            found.problem = f"{type(error).__name__}: {error}".splitlines()[0]
+            found.problem = explained(error)
         figures.append(found)
         if not found.problem:
+            assert calls is not None
             ready[contestant.name] = (found, calls)
     for kind in ("value", "gradient"):
         functions = {name: getattr(calls, kind) for name, (_, calls) in ready.items() if getattr(calls, kind)}
         for name, samples in in_turns(functions, seconds / 2).items():
             setattr(ready[name][0], kind, statistics.median(samples))
             if kind == "gradient":
-                low, middle, high = statistics.quantiles(samples, n=4)
+                low, middle, high = statistics.quantiles(samples, n=4) if len(samples) > 1 else samples * 3
                 ready[name][0].spread = (high - low) / middle
                 ready[name][0].least = min(samples)
     return figures
+
+
+def explained(error: Exception) -> str:
+    return (str(error) and f"{type(error).__name__}: {error}".splitlines()[0][:150]) or type(error).__name__
+
+
+def failing(calls: Calls, expected: Any, tolerance: float) -> str:
+    """Empty, or what is wrong with the outcome of a first call."""
+    assert calls.gradient or calls.value
+    outcome = calls.gradient() if calls.gradient else (calls.value(), None)  # type: ignore[misc]  # one of the two is there
+    return disagreement(outcome, expected, tolerance)
 
 
 def disagreement(got: Any, expected: Any, tolerance: float) -> str:
@@ -115,22 +154,43 @@ def disagreement(got: Any, expected: Any, tolerance: float) -> str:
 
 
 def in_turns(functions: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
-    """Seconds per call: samples of every function, one of each in every round."""
-    repeats = {name: enough(f) for name, f in functions.items()}
+    """Seconds per call: samples of every function, one of each in every round. One that has had its share of the time sits out
+    the rounds that are left, so that a slow one leaves time to the quick ones."""
     samples: dict[str, list[float]] = {name: [] for name in functions}
+    repeats = {name: enough(f, samples[name]) for name, f in functions.items()}
+    spent = dict.fromkeys(functions, 0.0)
+    share = seconds / max(1, len(functions))
     end = time.perf_counter() + seconds
-    while functions:
-        for name, function in functions.items():
-            samples[name].append(timed(function, repeats[name]))
-        count = len(next(iter(samples.values())))
-        if count >= MOST or (count >= LEAST and time.perf_counter() > end):
+    while True:
+        late = time.perf_counter() > end
+        playing = [name for name in functions if wanted(samples[name], late or spent[name] > share)]
+        if not playing:
+            return samples
+        for name in playing:
+            start = time.perf_counter()
+            samples[name].append(timed(functions[name], repeats[name]))
+            spent[name] += time.perf_counter() - start
+
+
+def wanted(samples: list[float], late: bool) -> bool:
+    """Whether there should be one sample more."""
+    if samples and samples[0] > SLOW:
+        return len(samples) < 3
+    return len(samples) < (LEAST if late else MOST)
+
+
+def enough(function: Callable[[], Any], samples: list[float]) -> int:
+    """How many calls make a sample: found by trying, since first calls are slow and the very first may compile. The time of a
+    very long call is a sample already."""
+    first = timed(function, 1)
+    if first > SLOW:
+        samples.append(first)
+        return 1
+    end = time.perf_counter() + WARM
+    for _ in range(MOST):  # some libraries spend more time on what is called more often
+        function()
+        if time.perf_counter() > end:
             break
-    return samples
-
-
-def enough(function: Callable[[], Any]) -> int:
-    """How many calls make a sample: found by trying, since first calls are slow and the very first may compile."""
-    function()
     count = 1
     while count * (each := timed(function, count)) < SAMPLE:
         count = max(2 * count, min(10 * count, int(SAMPLE / each)))
@@ -138,8 +198,9 @@ def enough(function: Callable[[], Any]) -> int:
 
 
 def timed(function: Callable[[], Any], repeats: int) -> float:
+    rounds = range(repeats)
     start = time.perf_counter()
-    for _ in range(repeats):
+    for _ in rounds:
         function()
     return (time.perf_counter() - start) / repeats
 
@@ -156,9 +217,11 @@ def off_differences(task: Task, expected: Any) -> str:
             moved = arg + step * direction
             args = list(task.args)
             args[place] = moved if moved.ndim else float(moved)
-            ends.append(float(task.function(*args)))
+            end = task.function(*args)
+            ends.append(float(end if task.seed is None else np.sum(end * task.seed)))
         slope, along = (ends[0] - ends[1]) / 2e-7, float(np.sum(gradient * direction))
         size = float(np.sum(np.abs(gradient * direction)))
-        if not abs(slope - along) <= 1e-5 * size:  # both the truncation and the rounding of such a difference are below it
+        rounding = 1e-16 * abs(ends[0]) / 2e-7  # of the two values, in their difference
+        if not abs(slope - along) <= 1e-5 * size + 100 * rounding:  # truncation is below that
             return f"argument {place}: the slope is {slope}, the gradient says {along}"
     return ""

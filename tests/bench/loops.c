@@ -82,7 +82,8 @@ double pendulum(double x, double a, double b, double end, double dt) {
 }
 
 /* the gradient for x, a, b; the number of steps is not known beforehand, so the tape grows */
-double pendulum_grad(double x, double a, double b, double end, double dt, double *restrict g) {
+double pendulum_grad(double x, double a, double b, double end, double dt, double *restrict xg, double *restrict ag,
+                     double *restrict bg) {
   size_t n = 0, room = 1024;
   double *tape = malloc(room * sizeof *tape);
   for (double t = 0; t < end; t += dt) {
@@ -98,7 +99,7 @@ double pendulum_grad(double x, double a, double b, double end, double dt, double
     xa -= step * a * cos(y);
   }
   free(tape);
-  g[0] = xa, g[1] = aa, g[2] = ba;
+  *xg = xa, *ag = aa, *bg = ba;
   return x;
 }
 
@@ -254,7 +255,8 @@ double heat(const double *u0, double r, double c, long n, long steps) {
   return 0.5 * value;
 }
 
-double heat_grad(const double *u0, double r, double c, long n, long steps, double *restrict ua, double *restrict rca) {
+double heat_grad(const double *u0, double r, double c, long n, long steps, double *restrict ua, double *restrict rg,
+                 double *restrict cg) {
   double *u = malloc((steps + 1) * n * sizeof *u), *va = malloc(n * sizeof *va), value = 0, ra = 0, ca = 0;
   memcpy(u, u0, n * sizeof *u);
   for (long t = 0; t < steps; t++) {
@@ -279,6 +281,6 @@ double heat_grad(const double *u0, double r, double c, long n, long steps, doubl
   }
   free(u);
   free(va);
-  rca[0] = ra, rca[1] = ca;
+  *rg = ra, *cg = ca;
   return 0.5 * value;
 }

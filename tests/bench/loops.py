@@ -123,26 +123,6 @@ def by_jax(make: Callable[[Any, Any], Callable[..., Any]], args: Sequence[Any], 
     )
 
 
-def by_hand(name: str, inputs: Sequence[Any], shapes: Sequence[tuple[int, ...]], small: Sequence[Any] = ()) -> Calls | None:
-    """``NAME(inputs)`` gives the value, ``NAME_grad(inputs, gradients)`` too and fills the gradients; these are cut out of one
-    array where several of them are numbers (shape ())."""
-    library = native.library("loops.c")
-    if library is None:
-        return None
-    buffers = [np.zeros(shape) for shape in shapes if shape]
-    numbers = np.zeros(sum(not shape for shape in shapes))
-    targets = [*buffers, *([numbers] if numbers.size else [])]
-    gradient = native.call(getattr(library, f"{name}_grad"), *inputs, *targets)
-    few = native.call(getattr(library, f"{name}_grad"), *small, *targets) if small else None
-
-    def outcome() -> Any:
-        value = gradient()
-        arrays, singles = iter(buffers), iter(numbers)
-        return value, tuple(next(arrays) if shape else next(singles) for shape in shapes)
-
-    return Calls(native.call(getattr(library, name), *inputs), outcome, few)
-
-
 def task(
     name: str,
     about: str,
@@ -165,14 +145,14 @@ def task(
         contestants.append(Contestant("autograd", lambda: by_autograd(function, args, wrt)))
     contestants.append(Contestant("Python", lambda: plain(function, args)))
 
-    def reference() -> Any:
+    def reference(_: Task) -> Any:
         calls = c()
         if calls is not None:
             return calls.gradient()
         calls = ours(function, args, wrt)  # then only the differences say whether it is right
         return calls.gradient()
 
-    return Task(name, about, function, args, wrt, contestants, reference, tolerance, why, memory)
+    return Task(name, about, function, lambda: args, wrt, lambda _: contestants, reference, tolerance, why, memory)
 
 
 # -- the tasks --------------------------------------------------------------------------------------------------------
@@ -218,7 +198,7 @@ def heat_in_jax(jax: Any, jnp: Any) -> Callable[..., Any]:
 def lorenz_c(inputs: Sequence[Any]) -> Calls | None:
     """The parameters are one array there."""
     state, *parameters = inputs
-    calls = by_hand("lorenz", (state, np.array(parameters), 1000, 0.01), ((3,), (3,)))
+    calls = native.by_hand("loops.c", "lorenz", (state, np.array(parameters), 1000, 0.01), ((3,), (3,)))
     if calls is None:
         return None
 
@@ -251,7 +231,7 @@ def tasks() -> list[Task]:
         ),
         task(
             "pendulum", "a while loop over scalars, 10^6 trips", pendulum, swing, (0, 1, 2),
-            lambda: by_hand("pendulum", swing, ((), (), ()), short),
+            lambda: native.by_hand("loops.c", "pendulum", swing, ((), (), ()), short),
             more=[
                 *(Contestant(f"pullback checkpoint={k}", bounded(checkpoint=k)) for k in (100, 1000, 10000)),
                 Contestant("pullback checkpoint=binomial", bounded(checkpoint="binomial")),
@@ -260,18 +240,19 @@ def tasks() -> list[Task]:
         ),
         task(
             "tridiagonal", "elimination and back substitution in place, n = 1000", tridiagonal, bands, (0, 1, 2, 3),
-            lambda: by_hand("tridiagonal", (*bands, n), ((n,),) * 4),
+            lambda: native.by_hand("loops.c", "tridiagonal", (*bands, n), ((n,),) * 4),
         ),
         task(
             "seidel", "20 Gauss-Seidel sweeps in place, n = 50", seidel, (A, b), (0, 1),
-            lambda: by_hand("seidel", (A, b, 50, 20), ((50, 50), (50,))),
+            lambda: native.by_hand("loops.c", "seidel", (A, b, 50, 20), ((50, 50), (50,))),
         ),
         task(
             "recurrent", "a recurrent cell, 100 steps, 16 units", recurrent, weights, (0, 1, 2),
-            lambda: by_hand("recurrent", (*weights, steps, h, m), ((h, h), (h, m), (h,))), recurrent_in_jax, autograd=True,
+            lambda: native.by_hand("loops.c", "recurrent", (*weights, steps, h, m), ((h, h), (h, m), (h,))),
+            recurrent_in_jax, autograd=True,
         ),
         task(
             "heat", "an explicit heat equation in place, 200 steps of 100 cells", heat, rod, (0, 1, 2),
-            lambda: by_hand("heat", (*rod, 100, 200), ((100,), (), ())), heat_in_jax,
+            lambda: native.by_hand("loops.c", "heat", (*rod, 100, 200), ((100,), (), ())), heat_in_jax,
         ),
     ]  # fmt: skip  # one task, a few lines
