@@ -173,7 +173,7 @@ def bound() -> int:
         return BOUND
     text = given.upper().removesuffix("B").removesuffix("I")
     factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
-    number = text[:-1] if factor > 1 else text
+    number = text[:-1].strip() if factor > 1 else text
     if not (number.isascii() and number.isdigit()):
         _tell(f"PULLBACK_CACHE_SIZE={given} is no size; a number of bytes is one, or 200M, or 1G; {BOUND >> 20}M is used")
         return BOUND
