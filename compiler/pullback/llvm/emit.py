@@ -15,6 +15,7 @@ from pullback.llvm.functions import FunctionText
 from pullback.llvm.mathlib import MathCalls
 from pullback.llvm.pieces import CHUNK, Piece, buffers, made, operands, pieces, totals
 from pullback.llvm.routines import Routines
+from pullback.llvm.straight import Straight
 from pullback.llvm.vecmath_library import Form
 from pullback.loops.nest import Buffer, Call, Fail, For, Node, Operand, Program, Reserve, While, statements
 
@@ -125,7 +126,10 @@ class Emitter:
         function = FunctionText(
             piece.name, params, "i32" if piece.fails else "void", self.symbols, "" if apart else "internal "
         )
-        body = Body(self, function, pointers, self.chunk_math if apart else self.math, control=piece.kind == "control")
+        if piece.kind == "scalars":
+            body: Body = Straight(self, function, pointers, self.chunk_math if apart else self.math, hasty=apart)
+        else:
+            body = Body(self, function, pointers, self.math, control=piece.kind == "control")
         body.statements(piece.body)
         for node in made(piece.body):
             if node in self.slots:
@@ -144,7 +148,7 @@ class Emitter:
             f = FunctionText(f"{self.prefix}_run", [*params, "ptr noalias %tapes"], "i32", self.symbols)
         pointers = Pointers(self, f, frame)
         if whole:
-            body = Body(self, f, {}, self.math, pointers)
+            body = Straight(self, f, {}, self.math, pointers)
             body.statements(self.pieces[0].body)
             f.line("ret i32 0")
             return f.text()

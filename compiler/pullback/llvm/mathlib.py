@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import platform
+from collections.abc import Sequence
 
 from pullback.llvm import store, vecmath_library
 from pullback.llvm.vecmath_library import ATTRIBUTES, OWN, Form
@@ -65,6 +66,34 @@ class MathCalls:
     def vector_call(self, name: str, kind: str, lanes: int, args: list[str]) -> str | None:
         """The text of a call for ``lanes`` elements of LLVM type ``kind``; None if there is no such function."""
         return self._inlined(Form(name, kind, lanes, True), args) if name in OWN else None
+
+    def linked_call(self, name: str, kind: str, lanes: int, args: list[str]) -> str:
+        """The text of a call for ``lanes`` elements of a function of our own that is not inlined."""
+        form = Form(name, kind, lanes)
+        self._link(form)
+        return _call(form.symbol, form.type, args, "#1")
+
+    def scattered_call(self, name: str, kind: str, lanes: int, args: Sequence[Sequence[str]], out: str) -> str:
+        """The text of a call like ``linked_call`` whose arguments are single elements, those of each operand after the other,
+        and that leaves the results at ``out``: so code that is translated without any care has no vectors in it."""
+        form = Form(name, kind, lanes)
+        self._link(form)
+        symbol = f"{form.symbol}_scattered"
+        if symbol not in self._declarations:
+            lines, vectors = [], []
+            for i in range(len(args)):
+                total = "poison"
+                for k in range(lanes):
+                    lines.append(f"  %v{i}_{k} = insertelement {form.type} {total}, {kind} %x{i}_{k}, i64 {k}")
+                    total = f"%v{i}_{k}"
+                vectors.append(total)
+            params = ", ".join(f"{kind} %x{i}_{k}" for i in range(len(args)) for k in range(lanes))
+            lines.append(f"  %y = {_call(form.symbol, form.type, vectors, '#1')}")
+            lines += [f"  store {form.type} %y, ptr %out, align 8", "  ret void"]
+            text = "\n".join([f"define internal void @{symbol}({params}, ptr %out) noinline {{", *lines, "}"])
+            self._declarations[symbol] = text
+        elements = ", ".join(f"{kind} {a}" for column in args for a in column)
+        return f"call void @{symbol}({elements}, ptr {out})"
 
     def _inlined(self, form: Form, args: list[str]) -> str:
         found = vecmath_library.definition(form, self._fused, "internal ", self._group(f"{PURE} alwaysinline"))
