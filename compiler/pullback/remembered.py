@@ -26,7 +26,7 @@ from pullback.llvm import kernels, store
 from pullback.serving import Fit, shape_of
 from pullback_runtime.binding import Arguments
 from pullback_runtime.kernel import Kernel
-from pullback_runtime.signature import LEAF, Structure
+from pullback_runtime.signature import LEAF, NUMPY, Structure, element_name
 
 Place = Any  # a position, or the name of a value
 
@@ -77,7 +77,8 @@ class Memory:
     def record(self, made: Any) -> None:
         """Remember what a Specialization knows, and later its kernels, if that can be."""
         disk = store.current()
-        if disk is None or made.traced.hidden:
+        hidden = [(h.path, h.type.dtype.name) for h in made.traced.hidden]
+        if disk is None or not all(len(self.identity.arrays.get(path, ())) == 1 for path, _ in hidden):
             return
         try:
             output = _structure_data(made.output)
@@ -87,6 +88,7 @@ class Memory:
         func = made.func
         about = {
             "output": output,
+            "hidden": hidden,
             "params": [_type_data(p.type) for p in func.params],
             "results": [_type_data(r.type) for r in func.results],
             "names": [[name, _type_data(value.type)] for name, value in func.names],
@@ -105,17 +107,15 @@ class Memory:
 
 def memory_of(function: Any, arguments: Arguments) -> Memory | None:
     """Where a trace of ``function`` for ``arguments`` is remembered; None if it depends on what has no name."""
-    original = getattr(function.frontend, "function", None)
-    if store.current() is None or type(function.frontend).__name__ != "PythonFrontend":
+    if store.current() is None:
         return None
     try:
-        identity = Identity(original)
+        identity = Identity(function)
         keys = [f"{structure_text(structure)} {leaves}" for structure, leaves in arguments.key]
     except Unknown:
         return None
     hints = "data" if arguments.leaves else "declared"
-    options = (function.frontend.name, function.options, function._symbolic, sorted(function._floats))
-    return Memory(store.entry("trace", repr(options), hints, *keys, *identity.parts), identity)
+    return Memory(store.entry("trace", hints, *keys, *identity.parts), identity)
 
 
 class Remembered:
@@ -132,13 +132,13 @@ class Remembered:
         self._named = {name: _type_of(t) for name, t in record["names"]}
         self._guards = [_guard_of(g) for g in record["guards"]]
         self._fit = Fit([_type_of(t) for t in record["params"]])
+        self._hidden = [(memory.identity.arrays[path][0], dtype) for path, dtype in record["hidden"]]
         self._description: str = record["description"]
         self._text: str = record["text"]
         self.kinds = tuple(t.dtype.name for t in self._results)
         self.ranks = tuple(t.rank for t in self._results)
         self.names = tuple(self._named)
-        self.captures = memory.identity.watches
-        self.sized = bool(self._guards)
+        self.captures = memory.identity.watches or bool(self._hidden)
 
     def __getattr__(self, name: str) -> Any:
         """Whatever is not remembered."""
@@ -156,15 +156,32 @@ class Remembered:
 
     # -- does it serve a call ---------------------------------------------------------------------------------------
     def bind(self, leaves: Sequence[Any]) -> tuple[dict[str, int], list[Any]] | None:
-        if not self._memory.identity.unchanged():
+        hidden = self._arrays()
+        sizes = None if hidden is None else self._fit.sizes([*leaves, *hidden])
+        if hidden is None or sizes is None or not all(guard.holds(sizes) for guard in self._guards):
             return None
-        sizes = self._fit.sizes(leaves)
-        if sizes is None or not all(guard.holds(sizes) for guard in self._guards):
-            return None
-        return sizes, []
+        return sizes, hidden
 
     def again(self, shapes: Sequence[tuple[int, ...]]) -> list[Any] | None:
-        return [] if self._memory.identity.unchanged() else None
+        hidden = self._arrays()
+        return hidden if hidden is not None and [array.shape for array in hidden] == shapes else None
+
+    def _arrays(self) -> list[Any] | None:
+        """The captured arrays as they are now; None if something else that was captured has changed, or their types have."""
+        if not self._memory.identity.unchanged():
+            return None
+        found = []
+        for read, dtype in self._hidden:
+            array = read()
+            if type(array) is not np.ndarray or element_name(array.dtype) != dtype:
+                return None
+            found.append(array.astype(NUMPY[dtype], copy=False))
+        return found
+
+    def guards(self, symbols: Sequence[str]) -> list[Any] | None:
+        from pullback.llvm.callable import size_guards  # when a function is called often
+
+        return size_guards(self._guards, symbols)
 
     def shapes(self, sizes: dict[str, int]) -> list[tuple[int, ...] | None]:
         return [shape_of(t, sizes) for t in self._results]

@@ -14,6 +14,7 @@ from pullback.frontends.traced import SizeGuard, Traced, ValueGuard
 from pullback.ir.core import Func, Instr, Value
 from pullback.ir.dims import Dim, Size, evaluate
 from pullback.llvm import Options, compile_kernel
+from pullback.llvm.callable import size_guards
 from pullback.passes.adjoint import adjoint
 from pullback.passes.pipeline import checked, differentiate, optimize, prepare, push_forward
 from pullback.passes.rewrite import with_results
@@ -39,7 +40,6 @@ class Specialization:
         self._binders, self._checks = _plan(self.func.params)
         self._value_guards = [guard for guard in traced.guards if isinstance(guard, ValueGuard)]
         self.captures = bool(traced.hidden or self._value_guards)
-        self.sized = any(isinstance(guard, SizeGuard) for guard in traced.guards)
         self._kernels: dict[Any, Any] = {}
         self.memory: Any = None  # a ``remembered.Memory``, which keeps what later processes need of the kernels
         self._lock = threading.RLock()
@@ -75,6 +75,11 @@ class Specialization:
         except Exception:  # as in ``bind``
             return None
         return hidden if [array.shape for array in hidden] == shapes else None
+
+    def guards(self, symbols: Sequence[str]) -> list[Any] | None:
+        """What lengths must fulfil: (relation, left, right, outcome), sizes over the numbers of ``symbols``. None if they speak
+        of other symbols."""
+        return size_guards([guard for guard in self.traced.guards if isinstance(guard, SizeGuard)], symbols)
 
     def _ranks_of_params(self) -> list[int]:
         return [p.type.rank for p in self.func.params]

@@ -30,7 +30,8 @@ class Word:
     """The first words of an entry. Offsets are in words from its start."""
 
     COUNT, NAMED, NAMES, PATTERN, KERNEL, CONSTANT_COUNT, CONSTANTS, RESULTS, RESULT_ROWS, BUILD = range(10)
-    WORK_OP, WORK, GIVEN, MANY, PROVIDER, HIDDEN, HIDDEN_COUNT, POOL, NEW, SCALAR, NDARRAY, LIST, END = range(10, 23)
+    WORK_OP, WORK, GIVEN, MANY, PROVIDER, HIDDEN, HIDDEN_COUNT, GUARDS, GUARD_COUNT = range(10, 19)
+    POOL, NEW, SCALAR, NDARRAY, LIST, END = range(19, 25)
 
 
 class Match:
@@ -46,6 +47,13 @@ class Axis:
 class Size:
     FIXED, SYMBOL, ADD, MUL, DIV, END = range(6)
     POLYNOMIAL = 6
+
+
+class Guard:
+    """Two sizes, how they are compared, and what must come out."""
+
+    EQUAL, LESS, AT_MOST = range(3)
+    WORDS = 6
 
 
 class Result:

@@ -79,13 +79,13 @@ class Door:
         form = (len(args), tuple(kwargs), None if outs is None else tuple(array is not None for array in outs))
         entry = repeat.entries.get(form, _UNKNOWN)
         if entry is _UNKNOWN:
-            kernel, sized = repeat.kernel, repeat.specialization.sized
+            kernel = repeat.kernel
             kernel.calls += 1
-            if repeat.calls < 1 and (sized or kernel.calls < PATIENCE):
+            if repeat.calls < 1 and kernel.calls < PATIENCE:
                 return
             entry = None
             if entries.suited(kernel):
-                for exact in (True,) if sized else (False, True):
+                for exact in (False, True):
                     maker = EntryMaker(kernel, repeat.leaves, self.symbolic, exact)
                     entry = entries.made(functools.partial(_written, maker, parameters, repeat, args, kwargs, values, outs))
                     if entry is not None:
@@ -130,6 +130,10 @@ def _written(
     constants = {starts[k] + j: leaf for k in missing for j, leaf in enumerate(leaves[k])}
     constants.update(enumerate(repeat.seeds or (), seeds))
     maker.constants(constants)
+    guards = repeat.specialization.guards(maker.signature.symbols)
+    if guards is None and not maker.exact:
+        return None
+    maker.guards(guards or ())
     maker.results()
     maker.answer(repeat.output, repeat.primal, repeat.rebuild)
     return maker.entry()

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from pullback_runtime.direct import DEPTH, MOST, Axis, Build, Match, Result, Size, Word, numpy_functions
+from pullback_runtime.direct import DEPTH, MOST, Axis, Build, Guard, Match, Result, Size, Word, numpy_functions
 from pullback_runtime.gradients import Gradients, copied
 from pullback_runtime.kernel import Kernel
+from pullback_runtime.repeat import SizeGuard
 from pullback_runtime.signature import NUMPY, STATIC_LENGTH, Leaf, Structure
 from pullback_runtime.sizes import Polynomial
 
@@ -20,6 +21,9 @@ MANY = 1 << 15  # bytes of arrays and workspace from which the interpreter's loc
 READ, WRITE = 0x101, 0x501  # NumPy's flags: C contiguous and aligned, and writable
 _SCALARS = {np.float64: "f64", np.float32: "f32", np.int64: "i64", np.bool_: "bool"}
 _RESULTS = {"f64": Result.FLOAT, "f32": Result.SCALAR, "i64": Result.INT, "bool": Result.BOOL}
+
+
+_RELATIONS = {"==": Guard.EQUAL, "<": Guard.LESS, "<=": Guard.AT_MOST}
 
 
 class _Unsuited(Exception):
@@ -218,6 +222,15 @@ class EntryMaker:
         self._header(leaf, WRITE, -1, places[0])
         self.words.extend((Axis.ANY, 0, 0) * leaf.ndim)
         self.given += 1
+
+    def guards(self, guards: Sequence[SizeGuard]) -> None:
+        """What lengths decided when the function was traced. Of an entry for the same shapes nothing is asked."""
+        rows: list[int] = []
+        for relation, left, right, outcome in () if self.exact else guards:
+            rows.extend((_RELATIONS[relation], *self._size(left), *self._size(right), int(outcome)))
+        self._here(Word.GUARDS)
+        self.words.extend(rows)
+        self.words[Word.GUARD_COUNT] = len(rows) // Guard.WORDS
 
     # -- results ----------------------------------------------------------------------------------------------------
     def results(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import is_dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,9 +17,13 @@ from pullback_runtime.binding import Arguments
 from pullback_runtime.gradients import Gradients
 from pullback_runtime.kernel import Kernel
 from pullback_runtime.signature import LEAF, Structure, fields_of
+from pullback_runtime.sizes import Polynomial
 
 MOST = 256  # kinds of calls that a Function remembers; with ever new shapes, beginning anew is as good as any choice
 _NUMBERS = frozenset((float, bool, np.float64, np.float32, np.int64, np.bool_))
+
+
+SizeGuard: TypeAlias = tuple[str, Polynomial, Polynomial, bool]  # relation, its two sides, what must come out
 
 
 class Captures(Protocol):
@@ -27,8 +31,7 @@ class Captures(Protocol):
 
     @property
     def captures(self) -> bool: ...
-    @property
-    def sized(self) -> bool: ...
+    def guards(self, symbols: Sequence[str]) -> list[SizeGuard] | None: ...
     def again(self, shapes: Sequence[tuple[int, ...]]) -> list[Any] | None: ...
 
 
@@ -152,9 +155,9 @@ def as_they_are(given: Sequence[Any], leaves: Sequence[Any]) -> bool:
 
 def _alike(given: Any, leaf: Any) -> bool:
     """Whether a number differs from the leaf made from it in its form alone: an integer that became a float, an array without
-    axes that became NumPy's scalar."""
+    axes that became NumPy's scalar, or the other way round."""
     if type(given) is int:
         return type(leaf) is float
-    if not isinstance(given, (np.ndarray, np.generic)) or not isinstance(leaf, np.generic):
+    if not isinstance(given, (np.ndarray, np.generic)) or not isinstance(leaf, (np.ndarray, np.generic)):
         return False
-    return not given.ndim and given.dtype == leaf.dtype
+    return not given.ndim and not leaf.ndim and given.dtype == leaf.dtype

@@ -22,11 +22,12 @@ for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pullback.llvm.callable_text import Code
 from pullback_runtime import direct
-from pullback_runtime.direct import MOST, Axis, Build, Match, Result, Size, Word
+from pullback_runtime.direct import MOST, Axis, Build, Guard, Match, Result, Size, Word
 
 if TYPE_CHECKING:
     from pullback_runtime.direct import Layout
@@ -94,6 +95,17 @@ def address(layout: Layout, take_time: bool) -> int | None:
     linked = engine.Linked([image], NAME)
     _kept.append(linked)
     return int(linked.address)
+
+
+def size_guards(guards: Sequence[Any], symbols: Sequence[str]) -> list[Any] | None:
+    """Guards over lengths as plain data, over the numbers of ``symbols``; None if they speak of other symbols."""
+    from pullback.llvm.compile import polynomial  # which loads the IR
+
+    numbers = {name: k for k, name in enumerate(symbols)}
+    try:
+        return [(g.relation, polynomial(g.left, numbers), polynomial(g.right, numbers), g.outcome) for g in guards]
+    except KeyError:
+        return None
 
 
 class _Absent(Exception):
@@ -670,6 +682,9 @@ def _call(layout: Layout) -> str:
     provider = c.load(words, Word.PROVIDER, "ptr")
     with c.when(c.test("ne", provider, "null", "ptr")):
         _captured(c, layout, s, words, provider, hidden, answer, drop)
+    with c.loop(c.load(words, Word.GUARD_COUNT)) as j:
+        row = c.at(c.at(words, c.load(words, Word.GUARDS)), c.let(f"mul i64 {j}, {Guard.WORDS}"))
+        c.unless(_holds(c, s, words, row), drop)
     c.store(c.let(f"call ptr @serve(ptr {s}, ptr {words})"), answer, kind="ptr")
     c.go(drop)
     c.block(drop)
@@ -689,6 +704,19 @@ def _call(layout: Layout) -> str:
     served = c.let(f"call ptr @fallback(ptr {slow}, ptr %args, i64 %n, ptr %names)")
     c.give(f"ptr {served}")
     return c.text()
+
+
+def _holds(c: Code, s: str, words: str, row: str) -> str:
+    """Whether a guard over lengths holds. Row: relation, two sizes, outcome."""
+    left, right = (
+        c.let(f"call i64 @size(ptr {s}, ptr {words}, i64 {c.load(row, k)}, i64 {c.load(row, k + 1)})") for k in (1, 3)
+    )
+    relation = c.load(row)
+    less, equal = c.test("slt", left, right), c.test("eq", left, right)
+    below = c.let(f"and i1 {less}, {c.test('ne', relation, Guard.EQUAL)}")
+    level = c.let(f"and i1 {equal}, {c.test('ne', relation, Guard.LESS)}")
+    found = c.let(f"or i1 {below}, {level}")
+    return c.let(f"icmp eq i1 {found}, {c.test('ne', c.load(row, 5), 0)}")
 
 
 def _captured(c: Code, layout: Layout, s: str, words: str, provider: str, hidden: str, answer: str, drop: str) -> None:
