@@ -49,6 +49,7 @@ class MathCalls:
         self._groups: dict[str, int] = {}  # the attribute text -> its number
         self.linked: dict[Form, None] = {}  # our functions that are linked
         self.depth = 0
+        self.cold = False  # whether code is written that runs seldom, in which functions are not worth inlining
 
     def call(self, name: str, kind: str, args: list[str]) -> str:
         """The text of a call with arguments of LLVM type ``kind``."""
@@ -65,7 +66,11 @@ class MathCalls:
 
     def vector_call(self, name: str, kind: str, lanes: int, args: list[str]) -> str | None:
         """The text of a call for ``lanes`` elements of LLVM type ``kind``; None if there is no such function."""
-        return self._inlined(Form(name, kind, lanes, True), args) if name in OWN else None
+        if name not in OWN:
+            return None
+        if self.cold:
+            return self.linked_call(name, kind, lanes, args)
+        return self._inlined(Form(name, kind, lanes, True), args)
 
     def linked_call(self, name: str, kind: str, lanes: int, args: list[str]) -> str:
         """The text of a call for ``lanes`` elements of a function of our own that is not inlined."""
