@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
+import operator
 import types
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,34 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, (float, np.floating)):
         return bool(a == b and math.copysign(1, a) == math.copysign(1, b)) or bool(a != a and b != b)
     return bool(a == b)
+
+
+def _is_frozen(value: Any) -> bool:
+    """Whether a value cannot change, nor anything in it: numbers, strings and tuples of them."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, tuple) and (type(part) is tuple or hasattr(part, "_fields")):
+            pending.extend(part)
+        elif not isinstance(part, _SCALARS):
+            return False
+    return True
+
+
+def _unchanged(now: Any, then: Any) -> bool:
+    """Whether two values that cannot change are the same, types and signs of zeros included. The very same object is."""
+    pending = [(now, then)]
+    while pending:
+        a, b = pending.pop()
+        if a is b:
+            continue
+        if isinstance(a, tuple) and isinstance(b, tuple):
+            if type(a) is not type(b) or len(a) != len(b):
+                return False
+            pending.extend(zip(a, b, strict=True))
+        elif not same(a, b):
+            return False
+    return True
 
 
 class Captures:
@@ -118,6 +147,11 @@ class Captures:
         found = self.copies.get(path)
         if found is not None:
             return found[0]
+        if isinstance(value, tuple) and _is_frozen(value):
+            self.guard(path, lambda: _unchanged(read(), value))
+            return value
+        if type(value) in (list, dict) and all(map(_is_frozen, value.values() if type(value) is dict else value)):
+            return self._frozen_items(value, path, read)
         if isinstance(value, dict):
             keys = tuple(value)
             self.guard(path, lambda: type(read()) is dict and tuple(read()) == keys)
@@ -128,6 +162,23 @@ class Captures:
             parts = [self(v, f"{path}[{k}]", _item(read, k)) for k, v in enumerate(value)]
             copied = kind(*parts) if hasattr(kind, "_fields") else kind(parts)
         self.copies[path] = (copied, dict(copied) if isinstance(copied, dict) else list(copied))
+        return copied
+
+    def _frozen_items(self, value: Any, path: str, read: Reader) -> Any:
+        """A list or dict whose items cannot change, of which there may be very many: one guard for them all."""
+        kind, keys = type(value), tuple(value) if type(value) is dict else ()
+        items = tuple(value.values() if kind is dict else value)
+
+        def holds() -> bool:
+            now = read()
+            if type(now) is not kind or len(now) != len(items) or (keys and tuple(now) != keys):
+                return False
+            found = now.values() if kind is dict else now
+            return all(map(operator.is_, found, items)) or all(map(_unchanged, found, items))
+
+        self.guard(path, holds)
+        copied = kind(value)
+        self.copies[path] = (copied, kind(value))
         return copied
 
     def check_unchanged(self) -> None:

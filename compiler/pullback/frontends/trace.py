@@ -10,6 +10,7 @@ otherwise is traced anew. Where a length was declared ahead of data it is assume
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
 import math
@@ -61,6 +62,7 @@ def current() -> Trace:
 
 
 # -- places in the user's code --------------------------------------------------------------------------------------
+@functools.cache
 def is_library(filename: str) -> bool:
     """Whether a file belongs to us, NumPy or SciPy (and so is neither rewritten nor the user's)."""
     return filename.startswith(_OURS) or f"site-packages{os.sep}scipy{os.sep}" in filename or filename.startswith("<frozen")
@@ -73,9 +75,12 @@ def user_frame() -> FrameType | None:
     return frame
 
 
+_place = functools.lru_cache(4096)(Loc)
+
+
 def user_loc() -> Loc:
     frame = user_frame()
-    return Loc(frame.f_code.co_filename, frame.f_lineno) if frame is not None else UNKNOWN
+    return _place(frame.f_code.co_filename, frame.f_lineno) if frame is not None else UNKNOWN
 
 
 def user_text() -> str:
