@@ -43,46 +43,51 @@ def _bits_of_root_half(m: Code) -> int:
     return 0x3FE6A09E667F3BCD if m.format.fraction == 52 else 0x3F3504F3
 
 
-def _small_part(m: Code, f: Val) -> Val:
-    """s (f - R): what log(1 + f) is less than f."""
-    s = f / (2.0 + f)
+def _small_part(m: Code, f: Val, d: Val) -> Val:
+    """s (f - R): what log(1 + f) is less than f; d = 2 + f."""
+    s = f / d
     z = s * s
-    return s * (f - z * m.poly(tables.LOG[m.format.name].r, z))
+    return s * m.fma(-z, m.poly(tables.LOG[m.format.name].r, z), f)
 
 
-def _sum(m: Code, e: Val, f: Val) -> Val:
-    """e log 2 + log(1 + f)."""
+def _sum(m: Code, e: Val, f: Val, d: Val, scale: Val) -> Val:
+    """e log 2 + log(1 + f), where d = 2 + f; with another ``scale`` than e, whatever that says."""
     k = tables.LOG[m.format.name]
-    s = f / (2.0 + f)
+    s = f / d
     z = s * s
-    r = z * m.poly(k.r, z)
-    return m.fma(e, k.ln2[0], f - m.fma(s, f - r, e * -k.ln2[1]))
+    rest = m.fma(-z, m.poly(k.r, z), f)
+    return m.fma(scale, k.ln2[0], f - m.fma(s, rest, e * -k.ln2[1]))
 
 
-def _defined(m: Code, x: Val, value: Val, pole: float = 0.0) -> Val:
-    """The value above the pole, NaN below; NaN and infinity are themselves."""
-    value = m.select(x < inf, value, x)
-    return m.select(x <= pole, m.select(m.eq(x, pole), -inf, nan), value)
+def _scale(m: Code, x: Val, e: Val) -> Val:
+    """e, or what makes the logarithm of x NaN or infinite: NaN and infinity are themselves, 0 is a pole, and there is none of
+    what is less (by the sign, which vectors need not compare). So early, it takes no time of its own."""
+    e = m.select(x < inf, e, x)
+    e = m.select(m.negative(x), nan, e)
+    return m.select(m.eq(x, 0.0), -inf, e)
 
 
 def logarithm(m: Code, x: Val) -> Val:
     parts = split(m, x)
-    return _defined(m, x, _sum(m, parts.e, parts.m - 1.0))
+    return _sum(m, parts.e, parts.m - 1.0, parts.m + 1.0, _scale(m, x, parts.e))
 
 
 def _log_of_sum(m: Code, u: Val, error: Val, more: Val | None = None) -> Val:
     """log(u + error), plus ``more`` times log 2, for the sum u of 1 and something, and its error."""
     form = m.format
-    parts = split(m, u, subnormal=False)
+    parts = split(m, m.most(u, m.format.tiny), subnormal=False)  # for numbers that are not positive, whatever is finite
     twice = m.number(((form.bias + 1) << form.fraction) - parts.unscaled)  # twice 2**-e, which may itself be out of range
-    f = m.fma(0.5 * error, twice, parts.m - 1.0)
-    return _sum(m, parts.e if more is None else parts.e + more, f)
+    half = 0.5 * error
+    f, d = m.fma(half, twice, parts.m - 1.0), m.fma(half, twice, parts.m + 1.0)
+    e = parts.e if more is None else parts.e + more
+    return _sum(m, e, f, d, _scale(m, u, e))
 
 
 def log1p(m: Code, x: Val) -> Val:
     """The error of 1 + x is exact also where x is the larger one, since 1 is a multiple of the last place or lost."""
-    value = _log_of_sum(m, *m.quick_sum(1.0, x))
-    return _defined(m, x, m.select(m.fabs(x) < m.format.tiny, x, value), -1.0)
+    u, error = m.quick_sum(1.0, x)
+    error = m.select(error < 1.0, error, 1.0)  # of an infinite sum it is NaN
+    return m.select(m.eq(u, 1.0), x, _log_of_sum(m, u, error))
 
 
 def _log_to_base(m: Code, x: Val, base: tuple[float, float], two: tuple[float, float]) -> Val:
@@ -90,15 +95,16 @@ def _log_to_base(m: Code, x: Val, base: tuple[float, float], two: tuple[float, f
     the logarithm of 2, the first part short."""
     parts = split(m, x)
     f = parts.m - 1.0
-    less = _small_part(m, f)
+    less = _small_part(m, f, parts.m + 1.0)
     high = f - less
     low = (f - high) - less
     product, error = m.two_product(high, m.const(base[0]))
     error = m.fma(high, base[1], m.fma(low, base[0], error))
     if two[1]:
         error = m.fma(parts.e, two[1], error)
-    total, lost = m.quick_sum(parts.e * two[0] if two[0] != 1.0 else parts.e, product)
-    return _defined(m, x, total + (lost + error))
+    scale = _scale(m, x, parts.e)
+    total, lost = m.quick_sum(scale * two[0] if two[0] != 1.0 else scale, product)
+    return total + m.select(x > 0.0, m.select(x < inf, lost + error, 0.0), 0.0)
 
 
 def log2(m: Code, x: Val) -> Val:
@@ -123,8 +129,7 @@ def _log_or_twice(m: Code, a: Val, y: Val) -> Val:
     """log(1 + y); log(2a) for large a, where y may have overflowed."""
     large = a > 2.0 ** (m.format.fraction // 2 + 2)
     u, error = m.quick_sum(1.0, y)
-    value = _log_of_sum(m, m.select(large, a, u), m.select(large, 0.0, error), m.select(large, 1.0, 0.0))
-    return m.select(a < inf, value, a)
+    return _log_of_sum(m, m.select(large, a, u), m.select(large, 0.0, error), m.select(large, 1.0, 0.0))
 
 
 def acosh(m: Code, x: Val) -> Val:
