@@ -56,6 +56,10 @@ def contains_traced(x: Any) -> bool:
     return isinstance(x, dict) and any(contains_traced(part) for part in x.values())
 
 
+def is_append(function: Any) -> bool:
+    return type(function.__self__) is list and function.__name__ == "append"
+
+
 class Session:
     """One trace of a Python function: its captures, and the functions that were entered."""
 
@@ -99,6 +103,8 @@ class Session:
         return not is_library(name) and not name.startswith(_STANDARD_LIBRARY) and not is_rewritten(function)
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if type(function) is types.BuiltinFunctionType and len(args) == 1 and type(args[0]) is Array and is_append(function):
+            return function(args[0])  # the ordinary case
         found = BUILTINS.get(id(function))
         if found is not None:
             return found(self, *args, **kwargs)
@@ -258,7 +264,7 @@ class Hooks(ControlHooks):
         raise NameError(f"name {name!r} is not defined")
 
     def attribute(self, owner: Any, name: str) -> Any:
-        if isinstance(owner, (Array, Length)):
+        if isinstance(owner, (Array, Length)) or type(owner) is list:
             return getattr(owner, name)
         found = _class_attribute(type(owner), name)
         if isinstance(found, property) and self.session.enterable(found.fget):
@@ -276,6 +282,8 @@ class Hooks(ControlHooks):
         return builtins.slice(start, stop, step)
 
     def item(self, owner: Any, key: Any) -> Any:
+        if type(owner) is list and type(key) is int and owner and type(owner[0]) is Array:
+            return owner[key]  # the ordinary case
         if isinstance(owner, np.ndarray) and contains_traced(key):
             return wrap(owner)[key]
         if type(owner) is list and owner and isinstance(owner[0], Items):

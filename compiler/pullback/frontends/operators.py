@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,16 +13,20 @@ from pullback.frontends.sizes import Length
 from pullback.frontends.trace import user_text
 
 
-def call(name: str, *args: Any, **kwargs: Any) -> Any:
-    from pullback.frontends.library import call as library_call
+@functools.cache
+def _library() -> Any:
+    """The module, which needs this one. An import statement at each operation would take as long as the operation."""
+    from pullback.frontends import library
 
-    return library_call(name, args, kwargs)
+    return library
+
+
+def call(name: str, *args: Any, **kwargs: Any) -> Any:
+    return _library().call(name, args, kwargs)
 
 
 def _is_array(x: Any) -> bool:
-    from pullback.frontends.array import Array
-
-    return isinstance(x, Array)
+    return isinstance(x, _library().Array)
 
 
 def _operand(x: Any) -> bool:
@@ -74,6 +79,9 @@ def _result(name: str, left: Any, right: Any, result: Any) -> Any:
 
 def binary(name: str) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
+        found = _library().quick(name, (self, other))
+        if found is not None:
+            return found
         return _result(name, self, other, call(name, self, other)) if _operand(other) else _no_operand(self, other, name)
 
     return operator
@@ -81,6 +89,9 @@ def binary(name: str) -> Callable[[Any, Any], Any]:
 
 def reflected(name: str) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
+        found = _library().quick(name, (other, self))
+        if found is not None:
+            return found
         return _result(name, other, self, call(name, other, self)) if _operand(other) else _no_operand(self, other, name)
 
     return operator

@@ -14,8 +14,10 @@ from pullback.frontends.sizes import Length
 from pullback.frontends.trace import COMPLEX, Trace, active, current
 from pullback.ir.core import Value
 from pullback.ir.dims import Size
-from pullback.ir.types import FROM_NUMPY, DType, Shape, bool_, f64, i64
+from pullback.ir.ops import OPS, Op
+from pullback.ir.types import FROM_NUMPY, DType, Shape, Type, bool_, f64, i64
 
+SCALAR = Type(f64)
 NUMBERS = (bool, int, float, np.generic)
 
 
@@ -164,6 +166,50 @@ def broadcast(trace: Trace, values: Sequence[Value]) -> list[Value]:
         return list(values)
     shape = broadcast_shape(trace, [v.type.shape for v in values])
     return [spread(trace, v, shape) for v in values]
+
+
+# -- the ordinary case ----------------------------------------------------------------------------------------------
+_SAME = """
+    exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh sqrt cbrt
+    arctan2 hypot logaddexp square sign fmax fmin
+"""
+_QUICK: dict[str, Op] = {f"numpy.{name}": OPS[name] for name in _SAME.split()} | {
+    f"numpy.{name}": OPS[op]
+    for name, op in (
+        ("add", "add"), ("subtract", "sub"), ("multiply", "mul"), ("divide", "div"), ("true_divide", "div"),
+        ("negative", "neg"),
+    )
+}  # fmt: skip
+
+
+def quick(name: str, args: Sequence[Any]) -> Array | None:
+    """An elementwise function of traced floats of one type and shape, where scalars may meet Python's numbers; with few steps,
+    since a program may be made of very many of them. None if it is anything else, for which all rules have to be asked."""
+    op = _QUICK.get(name)
+    if op is None:
+        return None
+    trace = active()
+    kind: Any = None
+    number = False
+    for x in args:
+        if type(x) is not Array:
+            if type(x) is not float:
+                return None
+            number = True
+            continue
+        elif x.context is not trace or x._value is None or x.alias is not None or x._known is not None or x.weak:
+            return None
+        if kind is None:
+            kind = x._value.type
+        if (kind is not x._value.type and kind != x._value.type) or (x.region is not None and x.region.closed):
+            return None
+    if kind is None or kind.dtype.kind != "f" or (number and kind is not SCALAR and kind != SCALAR):
+        return None
+    assert trace is not None
+    b = trace.here()
+    values: list[Any] = [x._value if type(x) is Array else b.const(x) for x in args]
+    (value,) = b.emit(op, values)
+    return Array(trace, value, contiguous=not kind.shape or len(kind.shape) == 1)
 
 
 # -- elementwise ops ------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from pullback.frontends.array import Array
 from pullback.frontends.library import arrange, create, differences, elementwise, index, reduce, shape
 from pullback.frontends.library import contract as contract
 from pullback.frontends.library import special as special
+from pullback.frontends.promote import quick
 from pullback.frontends.sizes import Length
 from pullback.frontends.staging_lists import has_stacked, through
 from pullback.frontends.trace import current
@@ -50,6 +51,10 @@ __all__ = ["FUNCTIONS", "call", "call_object", "call_ufunc", "join_by_brackets",
 # -- calls ----------------------------------------------------------------------------------------------------------
 def call(name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
     """A function of the table, by its full name (``numpy.sum``, ``math.sin``, ``scipy.special.erf``)."""
+    if not kwargs:
+        found = quick(name, args)
+        if found is not None:
+            return found
     kwargs = kwargs or {}
     if has_stacked(args, kwargs):
         return through(name, args, kwargs)
@@ -237,24 +242,25 @@ _RESOLVED: set[str] = set()
 
 def name_of(func: Any) -> str | None:
     """The table's name for a function object, or None. Never imports a library that is not imported yet."""
+    known = _BY_OBJECT.get(id(func))  # whose objects live as long as the process
+    if known is not None:
+        return known
     owner = getattr(func, "__self__", None)
     if owner is not None and (getattr(type(owner), "__module__", None) or "").startswith("scipy.stats"):
         name = f"scipy.stats.{getattr(owner, 'name', '')}.{func.__name__}"
         return name if name in FUNCTIONS else None
-    found = _BY_OBJECT.get(id(func))
-    if found is None and not isinstance(func, np.ufunc):
+    if not isinstance(func, np.ufunc):
         module = getattr(func, "__module__", None)
         if not isinstance(module, str) or module.partition(".")[0] not in ("numpy", "scipy", "math", "builtins"):
             return None
-    if found is None and not _RESOLVED.issuperset(FUNCTIONS):
+    if not _RESOLVED.issuperset(FUNCTIONS):
         for name in FUNCTIONS:
             if name not in _RESOLVED and name.rpartition(".")[0] in sys.modules:
                 _RESOLVED.add(name)
                 target = _resolve(name)
                 if target is not None:
                     _BY_OBJECT.setdefault(id(target), name)
-        found = _BY_OBJECT.get(id(func))
-    return found
+    return _BY_OBJECT.get(id(func))
 
 
 def unsupported(name: str) -> Exception:
