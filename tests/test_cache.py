@@ -568,6 +568,54 @@ def test_structures_come_back_from_disk(place, tmp_path):
     assert (first[1], second[1]) == ("True", "False")
 
 
+CAPTURES = """
+import sys
+import numpy as np
+import pullback as pb
+
+X = np.linspace(-1.0, 1.0, 60).reshape(20, 3)
+
+def make(y):
+    def loss(w):
+        return np.mean((X @ w - y) ** 2)
+    return pb.value_and_grad(loss, wrt="w")
+
+f = make(np.arange(20))
+w = np.array([1.0, -2.0, 0.5])
+print(f(w), "pullback.specialize" in sys.modules)
+X = X * 2.0
+print(f(w))
+X = X.astype(np.float32).astype(np.float64)[:, ::-1]
+print(f(w))
+X = X[:10]
+try:
+    f(w)
+except ValueError as error:
+    print(type(error).__name__)
+"""
+
+
+def test_captured_arrays_and_transforms(place, tmp_path):
+    path = script(tmp_path, CAPTURES)
+    first, second = run(path), run(path)
+    assert first[0].endswith("True") and second[0].endswith("False")
+    assert [line.removesuffix(" True").removesuffix(" False") for line in second] == [
+        line.removesuffix(" True").removesuffix(" False") for line in first
+    ]
+
+
+def test_the_command_finds_what_it_compiled(place, tmp_path):
+    path = tmp_path / "model.expr"
+    path.write_text("x: f64[n]\nk: f64 = 2.0\nq = x * k\nreturn sum(q**2)\n")
+    args = ("grad", str(path), "--at", "x=[1, -2]")
+    first = command(*args)
+    made = store.status()["made"]
+    assert command(*args) == first and store.status()["made"] == made
+    path.write_text("x: f64[n]\nk: f64 = 2.0\nq = x * k\nreturn sum(q**3)\n")
+    assert command(*args)[1] != first[1]
+    assert "there is no input z" in command("grad", str(path), "--at", "x=[1, -2]", "--at", "z=1")[2]
+
+
 # -- identity ---------------------------------------------------------------------------------------------------------
 LIMIT = 3.0
 TABLE = [1.0, 2.0]
@@ -630,12 +678,23 @@ def test_constants_that_compare_equal_are_told_apart(monkeypatch):
         assert Identity(outer).parts != positive
 
 
-@pytest.mark.parametrize(
-    "function", [reads_a_list, reads_an_array, imports, looks_up, opens, reads_an_object, np.sin, Model().__init__, len]
-)
+@pytest.mark.parametrize("function", [reads_a_list, imports, looks_up, opens, reads_an_object, np.sin, Model().__init__, len])
 def test_what_has_no_identity(function):
     with pytest.raises(Unknown):
         Identity(function)
+
+
+def test_of_arrays_the_type_counts(monkeypatch):
+    first = Identity(reads_an_array)
+    assert list(first.arrays) == ["global DATA"] and first.arrays["global DATA"][0]() is DATA
+    monkeypatch.setitem(globals(), "DATA", np.zeros(4))
+    assert first.unchanged() and Identity(reads_an_array).parts == first.parts
+    for other in (np.zeros(5), np.zeros((4, 1)), np.zeros(4, np.float32), [0.0] * 4):
+        monkeypatch.setitem(globals(), "DATA", other)
+        try:
+            assert Identity(reads_an_array).parts != first.parts
+        except Unknown:
+            assert isinstance(other, list)
 
 
 def test_code_without_a_file_has_no_identity():

@@ -161,7 +161,7 @@ def _key(wrt: Any) -> Any:
 
 
 def _transform(f: Any, caller: str, kind: str, wrt: Any, **options: Any) -> CompiledFunction:
-    from pullback import transforms  # which loads the passes
+    from pullback import transforms  # few use them
 
     function = _function(f, caller)
 

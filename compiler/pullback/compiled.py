@@ -98,7 +98,8 @@ class CompiledFunction(Function):
         if known is not None:
             shapes = remembered.without_data(arguments)
             found = remembered.Remembered(memory, known, lambda: self._recorded(shapes, memory))
-            if not arguments.leaves or found.bind(arguments.leaves) is not None:
+            ahead = not arguments.leaves and arguments.kinds()  # compiled for types, without data
+            if ahead or found.bind(arguments.leaves) is not None:
                 return found
         return self._recorded(arguments, memory)
 

@@ -7,9 +7,9 @@ calls, their names in turn. All of that is taken into the digest: bytecode with 
 file, and for each name that the bytecode mentions whatever it stands for now. That is more than the trace reads, which is safe:
 where two digests are equal, the traces are equal.
 
-Everything that is not understood makes it None, and the function is traced as ever: objects and their classes, containers that
-can be changed, arrays (whose addresses are read anew at each call), code without a file, names that are looked up by
-``getattr`` or ``globals``, imports within the function. NumPy, SciPy and ``math`` are taken by name and version.
+Everything that is not understood makes it Unknown, and the function is traced as ever: objects and their classes, containers
+that can be changed, code without a file, names that are looked up by ``getattr`` or ``globals``, imports within the function.
+NumPy, SciPy and ``math`` are taken by name and version. Of arrays the type counts: they are inputs, read anew at each call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 
 from pullback.ir.types import DType, Type
 from pullback_runtime.function import Function
-from pullback_runtime.signature import Structure
+from pullback_runtime.signature import Structure, shape_key
 
 LIBRARIES = frozenset({"numpy", "scipy", "math", "pullback", "pullback_runtime"})
 _PLAIN_BUILTINS = frozenset(
@@ -49,16 +49,20 @@ class Identity:
     """``parts``: texts that are equal in another process if everything is as it was; ``unchanged`` asks that again here."""
 
     def __init__(self, function: Any):
-        """Unknown if there is none."""
+        """``function``: a compiled one, or a plain one. Unknown if there is none."""
         scipy = getattr(sys.modules.get("scipy"), "__version__", "")
         self.parts: list[bytes | str] = [sys.version, np.__version__, scipy, str(sys.flags.optimize)]
+        self.arrays: dict[str, list[Callable[[], Any]]] = {}  # by how a trace calls what it captures
         self._watched: list[tuple[Callable[[], Any], Any]] = []
         self._seen: dict[int, int] = {}
         self._files: set[str] = set()
         self._kept: list[Any] = []  # so that no other object gets an id that was seen
-        if type(function) is not types.FunctionType:
+        if isinstance(function, Function):
+            self._compiled(function)
+        elif type(function) is types.FunctionType:
+            self._function(function)
+        else:
             raise Unknown
-        self._function(function)
 
     def unchanged(self) -> bool:
         """Whether the names that were looked at still stand for the same objects."""
@@ -79,15 +83,13 @@ class Identity:
         self._code(code, names)
         self._file(code.co_filename)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            self.parts.append(f"closure {name}")
-            self._watch(_cell_reader(cell), names)
+            self._watch(f"closure {name}", _cell_reader(cell), names)
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self._value(value, names)
         space = function.__globals__
         for name in sorted(names):
             if name in space:
-                self.parts.append(f"global {name}")
-                self._watch(_global_reader(space, name), names)
+                self._watch(f"global {name}", _global_reader(space, name), names)
             elif hasattr(builtins, name) and name not in _PLAIN_BUILTINS and not _is_error(getattr(builtins, name)):
                 raise Unknown
 
@@ -117,8 +119,13 @@ class Identity:
             self.parts.append(f"{path} {about.st_size} {about.st_mtime_ns}")
 
     # -- what names stand for -----------------------------------------------------------------------------------------
-    def _watch(self, read: Callable[[], Any], names: set[str]) -> None:
+    def _watch(self, path: str, read: Callable[[], Any], names: set[str]) -> None:
         value = read()
+        self.parts.append(path)
+        if type(value) is np.ndarray:
+            self.parts.append(f"array of {value.dtype} {shape_key(value.shape, False)}")
+            self.arrays.setdefault(path, []).append(read)
+            return
         if not isinstance(value, types.ModuleType) or not _is_library(value.__name__):
             self._watched.append((read, value))
         self._value(value, names)
@@ -175,19 +182,29 @@ class Identity:
         if "__getattr__" in space:
             raise Unknown
         for name in sorted(names & space.keys()):
-            self.parts.append(f"attribute {name}")
-            self._watch(_global_reader(space, name), names)
+            self._watch(f"{module.__name__}.{name}", _global_reader(space, name), names)
 
     def _compiled(self, function: Any) -> None:
         if self._again(function):
             return
         frontend = function.frontend
+        kind = type(frontend).__name__
         declared = [(p.name, str(p.declared)) for p in function.parameters]
-        self.parts.append(repr((type(frontend).__name__, frontend.name, function.options, function._symbolic, declared)))
+        self.parts.append(repr((kind, frontend.name, function.options, function._symbolic, sorted(function._floats), declared)))
+        recipe = getattr(frontend, "recipe", None)
         original = getattr(frontend, "function", None)
-        if type(frontend).__name__ != "PythonFrontend" or type(original) is not types.FunctionType:
+        if recipe is not None:
+            transform, base, wrt = recipe
+            if type(wrt) not in _SCALARS and not (type(wrt) is tuple and all(type(part) in _SCALARS for part in wrt)):
+                raise Unknown
+            self.parts.append(f"{transform} {wrt!r}")
+            self._compiled(base)
+        elif kind == "PythonFrontend" and type(original) is types.FunctionType:
+            self._function(original)
+        elif hasattr(frontend, "identity"):
+            self.parts.append(frontend.identity())
+        else:
             raise Unknown
-        self._function(original)
 
     def _again(self, value: Any) -> bool:
         """Whether an object was looked at before; if so, which one it is says all."""

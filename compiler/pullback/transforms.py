@@ -1,6 +1,7 @@
 """Derivatives of Functions as Functions: frontends whose trace is the base's trace followed by a pass.
 
-They can therefore be called, traced into other functions and transformed again like any Function.
+They can therefore be called, traced into other functions and transformed again like any Function. The passes are loaded when
+something is traced: later processes find most of it on disk.
 """
 
 from __future__ import annotations
@@ -16,10 +17,6 @@ from pullback.ir.core import Builder, Func, Value
 from pullback.ir.dims import Dim, symbols
 from pullback.ir.dims import replace as replace_size
 from pullback.ir.types import Shape, Type
-from pullback.passes.adjoint import adjoint
-from pullback.passes.inline import inline
-from pullback.passes.pipeline import optimize
-from pullback.passes.tangent import tangent
 from pullback_runtime import binding
 from pullback_runtime.binding import Parameter, shape_text
 from pullback_runtime.signature import LEAF, Structure, flatten
@@ -91,6 +88,9 @@ class Gradient(_Derived):
         self.value = value
 
     def trace(self, arguments: Sequence[Any]) -> Traced:
+        from pullback.passes.adjoint import adjoint
+        from pullback.passes.pipeline import optimize
+
         traced: Traced = self.base.traced(arguments)
         func = optimize(traced.func)
         kinds = [r.type for r in func.results]
@@ -116,6 +116,9 @@ class Reverse(_Derived):
         super().__init__(base, wrt, "vjp", (Parameter("seed", None, seed=True),))
 
     def trace(self, arguments: Sequence[Any]) -> Traced:
+        from pullback.passes.adjoint import adjoint
+        from pullback.passes.pipeline import optimize
+
         *given, seed = arguments
         traced: Traced = self.base.traced(given)
         func = optimize(traced.func)
@@ -143,6 +146,9 @@ class Pushforward(_Derived):
         super().__init__(base, wrt, "jvp", (Parameter("tangents", seed=True),))
 
     def trace(self, arguments: Sequence[Any]) -> Traced:
+        from pullback.passes.pipeline import optimize
+        from pullback.passes.tangent import tangent
+
         *given, directions = arguments
         traced: Traced = self.base.traced(given)
         func = optimize(traced.func)
@@ -248,6 +254,9 @@ class _Extra:
 
     def close(self, derivative: Func, values: Sequence[Value]) -> Func:
         """The derivative, whose last parameters are seeds or tangents, with ``values`` in their place."""
+        from pullback.passes.inline import inline
+        from pullback.passes.pipeline import optimize
+
         inputs = derivative.params[: len(derivative.params) - len(values)]
         results, names = inline(self.builder, derivative, (*inputs, *values))
         params = (*inputs[: self.count], *self.params.values(), *inputs[self.count :])
@@ -262,6 +271,9 @@ def _wrong_tangent(name: str, got: Shape, shape: Shape) -> PullbackError:
 
 def _with_constants(reverse: Func, inputs: int) -> Func:
     """The adjoint with its one seed set to 1."""
+    from pullback.passes.inline import inline
+    from pullback.passes.pipeline import optimize
+
     b = Builder()
     one = b.const(1, reverse.params[inputs].type.dtype)
     results, names = inline(b, reverse, (*reverse.params[:inputs], one))

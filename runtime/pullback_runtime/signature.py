@@ -149,6 +149,12 @@ _CAST: dict[np.dtype[Any], str] = {np.dtype(np.int32): "i64", np.dtype(np.uint32
 NUMPY: dict[str, np.dtype[Any]] = {name: dtype for dtype, name in _NAMES.items()}
 
 
+def element_name(dtype: np.dtype[Any]) -> str | None:
+    """The element type that arrays of this dtype get; None if they have no place."""
+    dtype = dtype.newbyteorder("=")
+    return _NAMES.get(dtype) or _CAST.get(dtype)
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """What a specialization depends on. ``shape``: the length of a static axis, None for a symbol; ``weak``: a Python number.
@@ -194,15 +200,12 @@ def canonical(value: Any, path: str) -> tuple[Any, str, bool]:
         array = _converted(value, path)
     else:
         array = np.asarray(value)
-    dtype = array.dtype.newbyteorder("=")
-    name = _NAMES.get(dtype)
+    name = element_name(array.dtype)
     if name is None:
-        name = _CAST.get(dtype)
-        if name is None:
-            remedy = _COMPLEX if dtype.kind == "c" else f"convert it, for example with {path or 'x'}.astype(float)"
-            raise DTypeError(
-                f"{path} has the element type {array.dtype}; float64, float32, int64, int32, uint32 or bool expected; {remedy}"
-            )
+        remedy = _COMPLEX if array.dtype.kind == "c" else f"convert it, for example with {path or 'x'}.astype(float)"
+        raise DTypeError(
+            f"{path} has the element type {array.dtype}; float64, float32, int64, int32, uint32 or bool expected; {remedy}"
+        )
     if array.dtype != NUMPY[name]:
         array = array.astype(NUMPY[name])
     return array if array.ndim else array[()], name, False

@@ -49,15 +49,24 @@ class _FileTrace(Trace):
 class ExpressionFrontend:
     """A checked program. ``parameters`` are its inputs with their declared types and defaults."""
 
-    def __init__(self, program: Program, name: str, declared: bool | Mapping[str, bool] = True):
+    def __init__(self, program: Program, name: str, declared: bool | Mapping[str, bool] = True, variant: str = ""):
+        """``variant``: what else than the text decides what it says."""
         self.program = program
         self.name = name
+        self.variant = variant
         self.doc = program.doc
         self.aliases = program.aliases
         self.parameters = tuple(
             Parameter(i.name, i.default, i.type if declared is True or (declared and declared[i.name]) else None)
             for i in program.inputs
         )
+
+    def identity(self) -> str:
+        """All that a trace depends on."""
+        program = self.program
+        inputs = [(i.name, str(i.type)) for i in program.inputs]
+        names = (program.sizes, tuple(program.helpers), dict(program.aliases), program.endless)
+        return repr((program.source.name, program.source.text, self.variant, inputs, names))
 
     def trace(self, arguments: Sequence[Any]) -> Traced:
         """The IR for the types of the arguments, one Spec each."""
@@ -123,7 +132,7 @@ class ExpressionFrontend:
         """
         if Path(path).suffix.lower() == fpcore.SUFFIX:
             program, name = fpcore.read(path, core, precision)
-            return ExpressionFrontend(program, _identifier(name))
+            return ExpressionFrontend(program, _identifier(name), variant=f"{core} {precision}")
         return ExpressionFrontend(read(Source.read(path)), _identifier(Path(path).stem))
 
     @staticmethod

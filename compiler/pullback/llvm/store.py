@@ -130,15 +130,17 @@ def _host() -> tuple[str, ...]:
 
 def _sources() -> str:
     """The sizes and times of the compiler's files, so that one under development does not find what it made yesterday."""
+    import pullback_runtime
+
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     found = []
-    for part in PARTS:
+    for place in (os.path.dirname(os.path.abspath(pullback_runtime.__file__)), *(f"{here}/{part}" for part in PARTS)):
         try:
-            with os.scandir(f"{here}/{part}") as entries:
+            with os.scandir(place) as entries:
                 for file in entries:
                     if file.name.endswith(".py"):
                         about = file.stat()
-                        found.append(f"{part}/{file.name} {about.st_size} {about.st_mtime_ns}")
+                        found.append(f"{file.path} {about.st_size} {about.st_mtime_ns}")
         except OSError:  # not installed as files
             return ""
     return "\n".join(sorted(found))
