@@ -85,7 +85,7 @@ def layout() -> Layout | None:
     """The look of objects in this process; None if it is not what the machine code could read."""
     if sys.implementation.name != "cpython" or ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little":
         return None
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    if "t" in getattr(sys, "abiflags", "") or "free-threading" in sys.version:  # no interpreter's lock, or one that may go
         return None
     header, items = object.__basicsize__, tuple.__basicsize__
     found = Layout(header, header - 8, items, header, header + 8, header + 16, header + 40, header + 48)
@@ -177,8 +177,9 @@ def address(calls: int) -> int | None:
         if _address is None and not _broken:
             found = layout()
             try:
-                _address = None if found is None else _maker(found, calls >= PRICE)
-            except (AttributeError, OSError, RuntimeError):  # a symbol that this Python or NumPy has not
+                if found is not None and all(numpy_functions()):
+                    _address = _maker(found, calls >= PRICE)
+            except (AttributeError, ImportError, OSError, RuntimeError):  # a symbol that this Python or NumPy has not
                 found = None
             _broken = found is None
     return _address
