@@ -29,8 +29,10 @@ def main() -> None:
     parser.add_argument(
         "--markdown", type=Path, nargs="+", metavar="JSON", help="measures nothing: prints tables of these figures"
     )
-    parser.add_argument("--seconds", type=float, help="for each task")
-    parser.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="for the first gradient of a contestant")
+    parser.add_argument("--seconds", type=float, help="for each task, in turns (8)")
+    parser.add_argument(
+        "--limit", type=float, default=40.0, metavar="SECONDS", help="for the first gradient of a contestant (40)"
+    )
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)  # a process of its own
     options = parser.parse_args()
     if options.markdown:
@@ -78,7 +80,7 @@ def measure(tasks: list[Task], options: argparse.Namespace) -> None:
 
 def measured(task: Task, options: argparse.Namespace, console: Console) -> list[Figures]:
     """In a quick look only our own first gradient is measured in a fresh process, and no memory."""
-    seconds = options.seconds or (0.6 if options.quick else 12.0)
+    seconds = options.seconds or (0.4 if options.quick else 8.0)
     starts: dict[str, fresh.Start] = {}
     out: dict[str, str] = {}
     cached = None
@@ -88,7 +90,7 @@ def measured(task: Task, options: argparse.Namespace, console: Console) -> list[
             unasked = name != OURS and options.against and name not in options.against
             if unasked or (options.quick and contestant.slow):
                 out[name] = "left out"
-            elif name == OURS or not options.quick:
+            elif name == OURS or (not options.quick and (contestant.compiles or contestant.slow)):
                 status.update(f"{task.name}: {name}, first gradient")
                 starts[name] = fresh.start(task, contestant, options.limit)
                 out.update({name: starts[name].problem} if starts[name].problem else {})

@@ -60,7 +60,8 @@ def compiling(operations: list[int], racers: Any, limit: float, console: Console
             continue
         found[racer] = []
         for count in operations:
-            told = fresh.started("warm", f"dag-{count}", racer, limit, {"PULLBACK_CACHE": "0"})
+            most = 10 * limit if racer == OURS else limit
+            told = fresh.started("warm", f"dag-{count}", racer, most, {"PULLBACK_CACHE": "0"})
             if told.problem or told.first is None:
                 console.print(f"{racer}, {count} operations: {told.problem}")
                 break

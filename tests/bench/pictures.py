@@ -52,7 +52,7 @@ def bars(document: dict[str, Any], target: Path) -> None:
         panel.set_xlabel("times pullback's")
         panel.set_title(title, fontsize=10)
         panel.grid(axis="x", alpha=0.3)
-    panels[0].invert_yaxis()
+    panels[0].set_ylim(place, -1)
     handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[name]) for name in COLOURS if name != "JAX scan"]
     figure.legend(handles, [name for name in COLOURS if name != "JAX scan"], loc="lower center", ncol=6, fontsize=8)
     figure.suptitle(

@@ -74,20 +74,43 @@ def summary(document: dict[str, Any]) -> Table:
 
 
 def markdown(documents: list[dict[str, Any]]) -> str:
+    """The Gaussian mixtures, of which there are many, are a table of their own."""
     found = rows(documents)
     last = documents[-1]
+    several = {name: c for name, c in found.items() if name.startswith("mixture-")}
     lines = [
-        f"Measured on {last['date']}, {last['machine']['processor']}, one thread. Ratios say how many times ours a peer takes.",
+        f"Measured on {last['date']}, {last['machine']['processor']}, one thread; ratios say how many times ours a peer takes.",
         "",
         "| | " + " | ".join(column for column, _ in COLUMNS) + " |",
         "|---|" + "---|" * len(COLUMNS),
     ]
-    lines += [f"| {name} | " + " | ".join(cells(contestants)) + " |" for name, contestants in found.items()]
+    lines += [f"| {name} | " + " | ".join(cells(c)) + " |" for name, c in found.items() if name not in several]
+    if several:
+        lines += ["", *mixtures(several)]
     lines += ["", *(f"- {label}: {value}" for label, value in means(found))]
     used = [(name, c[OURS]["memory"]) for name, c in found.items() if c.get(OURS, {}).get("memory") is not None]
     if used:
         lines += [f"- Peak memory of value and gradient: {', '.join(f'{name} {size / 1e6:.2f} MB' for name, size in used)}"]
     return "\n".join(lines)
+
+
+def mixtures(found: Rows) -> list[str]:
+    """One row for each d, in each cell our time and how many times that C by hand and the best peer take."""
+    sizes = {name: tuple(part[1:] for part in name.split("-")[1:]) for name in found}
+    counts = list(dict.fromkeys(K for _, K in sizes.values()))
+    lines = ["| ADBench's Gaussian mixture: ours, C, best peer | " + " | ".join(f"K = {K}" for K in counts) + " |"]
+    lines.append("|---|" + "---|" * len(counts))
+    for d in dict.fromkeys(d for d, _ in sizes.values()):
+        shown = []
+        for K in counts:
+            contestants = found.get(f"mixture-d{d}-K{K}", {})
+            figures = (
+                duration(contestants.get(OURS, {}).get("gradient")),
+                times(against(contestants, "gradient", "C by hand")),
+            )
+            shown.append(", ".join(text for text in (*figures, times(against(contestants, "gradient"))) if text))
+        lines.append(f"| d = {d} | " + " | ".join(shown) + " |")
+    return lines
 
 
 GROUPS = {
