@@ -48,6 +48,7 @@ class Body:
         self.math = math
         self.names: dict[Node, str] = {}
         self.anchors: dict[tuple[Buffer, Node], tuple[str, Node]] = {}  # see Note [Anchors] in ``rounds.py``
+        self.sparing = False  # whether loops should be short rather than quick
         self._pointers = dict(pointers)
         self._on_demand = on_demand
         self._control = control  # whether buffers may move in this function
@@ -148,7 +149,7 @@ class Body:
                 case Result():
                     slot = self.f.let(f"getelementptr ptr, ptr %outputs, i64 {statement.number}")
                     pointer = self.f.let(f"load ptr, ptr {slot}")
-                    self._write(pointer, statement.value)
+                    self.write(pointer, self.name(statement.value), statement.value.dtype)
 
     # -- scalars ---------------------------------------------------------------------------------------------------
     def _node(self, node: Node) -> str:
@@ -156,12 +157,12 @@ class Body:
         if node.kind == "op":
             return self.operation(node.data, node.dtype, [a.dtype for a in node.args], [self.name(a) for a in node.args])
         if node.kind == "raw":
-            return self._raw(node, [self.name(a) for a in node.args])
+            return self.raw(node, [self.name(a) for a in node.args])
         if node.kind == "param":
             slot = f.let(f"getelementptr ptr, ptr %inputs, i64 {node.data}")
-            return self._read(f.let(f"load ptr, ptr {slot}"), node.dtype)
+            return self.read(f.let(f"load ptr, ptr {slot}"), node.dtype)
         assert node.kind == "load", node.kind
-        return self._read(self._place(node.data, node.args[0]), node.dtype)
+        return self.read(self._place(node.data, node.args[0]), node.dtype)
 
     def _place(self, buffer: Buffer, position: Node) -> str:
         found = self.anchors.get((buffer, position))
@@ -171,15 +172,14 @@ class Body:
             pointer, index = found[0], self.name(found[1])
         return self.f.let(f"getelementptr inbounds {MEMORY[buffer.type.dtype.name]}, ptr {pointer}, i64 {index}")
 
-    def _read(self, place: str, dtype: DType) -> str:
+    def read(self, place: str, dtype: DType) -> str:
         value = self.f.let(f"load {MEMORY[dtype.name]}, ptr {place}")
         return self.f.let(f"icmp ne i8 {value}, 0") if dtype.kind == "b" else value
 
-    def _write(self, place: str, node: Node) -> None:
-        value = self.name(node)
-        if node.dtype.kind == "b":
+    def write(self, place: str, value: str, dtype: DType) -> None:
+        if dtype.kind == "b":
             value = self.f.let(f"zext i1 {value} to i8")
-        self.f.line(f"store {MEMORY[node.dtype.name]} {value}, ptr {place}")
+        self.f.line(f"store {MEMORY[dtype.name]} {value}, ptr {place}")
 
     def operation(self, op: Op, dtype: DType, kinds: list[DType], args: list[str], flags: str = "") -> str:
         """One primitive op on operands of types ``kinds``."""
@@ -218,7 +218,7 @@ class Body:
         wrapped = f.let(f"select i1 {minus}, i64 {special}, i64 {plain}")
         return f.let(f"select i1 {zero}, i64 0, i64 {wrapped}")
 
-    def _raw(self, node: Node, args: list[str]) -> str:
+    def raw(self, node: Node, args: list[str]) -> str:
         f, code, to = self.f, node.data, TYPES[node.dtype.name]
         kind = TYPES[node.args[-1].dtype.name]
         if code == "select":
@@ -242,14 +242,10 @@ class Body:
     def _store(self, store: Store) -> None:
         dtype = store.buffer.type.dtype
         place = self._place(store.buffer, store.position)
-        if store.combine is None:
-            self._write(place, store.value)
-            return
-        old = self._read(place, dtype)
-        value = self.operation(store.combine, dtype, [dtype, dtype], [old, self.name(store.value)])
-        if dtype.kind == "b":
-            value = self.f.let(f"zext i1 {value} to i8")
-        self.f.line(f"store {MEMORY[dtype.name]} {value}, ptr {place}")
+        value = self.name(store.value)
+        if store.combine is not None:
+            value = self.operation(store.combine, dtype, [dtype, dtype], [self.read(place, dtype), value])
+        self.write(place, value, dtype)
 
     def _fail(self, fail: Fail) -> None:
         f = self.f

@@ -122,6 +122,20 @@ class FunctionText:
         return floor_division(self.size(atom.numerator), self.size(atom.denominator), self.at_entry)
 
     # -- loops -----------------------------------------------------------------------------------------------------
+    def when(self, test: str, carried: Sequence[tuple[str, str]], body: Callable[[], list[str]]) -> list[str]:
+        """``body()`` if ``test`` holds; gives what it returns, else the values of ``carried``, (type, value)."""
+        then, after, before = self.new("then"), self.new("after"), self.label
+        self.line(f"br i1 {test}, label {then}, label {after}")
+        self.block(then)
+        values = body()
+        inside = self.label
+        self.line(f"br label {after}")
+        self.block(after)
+        return [
+            self.let(f"phi {kind} [ {value}, %{inside} ], [ {old}, %{before} ]")
+            for (kind, old), value in zip(carried, values, strict=True)
+        ]
+
     def counted(
         self,
         low: str,

@@ -18,7 +18,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pullback.ir.ops.base import Libm
+from pullback.ir.types import i64
 from pullback.llvm.functions import MEMORY, TYPES, literal
+from pullback.llvm.lanes import Lanes, masked, unrolled, width
 from pullback.llvm.pieces import nest_kind
 from pullback.loops.nest import Accumulator, Buffer, Call, Fail, Loop, Node, Region, Statement, Store
 from pullback.loops.order import stride
@@ -49,7 +51,9 @@ def nest(body: Body, loop: Loop) -> None:
     if isinstance(loop.parent, Region) and nest_kind(loop) in ("clear", "move"):
         body.move(loop)
         return
+    body.math.depth += 1
     totals = _Rounds(body, loop).run()
+    body.math.depth -= 1
     for carried, total in zip(loop.accumulators, totals, strict=True):
         body.names[carried.total] = total
 
@@ -70,6 +74,9 @@ class _Rounds:
         self.exact = [not short and _is_sum(a) for a in self.accumulators]  # sums that are compensated
         self.extra = [k for k, exact in enumerate(self.exact) if exact]
         self.anchors = [self._anchors(names) for names in self.rows] if self.innermost else []
+        self.width = width(loop, body.emitter.features) if self.innermost else 0
+        if self.width:
+            self.lanes = [Lanes(body, loop, self.width, *row) for row in zip(self.rows, self.anchors, strict=True)]
 
     def run(self) -> list[str]:
         """The totals of every row's accumulators."""
@@ -81,9 +88,15 @@ class _Rounds:
             low = body.name(self.loop.low)
             high = f.let(f"add nsw i64 {low}, {high}")
         starts = self._starts()
-        if not self.extra and len(self.rows) == 1 and together(self.loop):
-            low, starts = self._together(low, high, starts)
-        return self._plain(low, high, starts)
+        if self.innermost:
+            return self._sweep(low, high, starts)
+        if self.extra or not together(self.loop):
+            return self._plain(low, high, starts)
+        low, starts = self._together(low, high, starts)
+        body.sparing = True  # of code, for what is left
+        found = self._plain(low, high, starts)
+        body.sparing = False
+        return found
 
     def _starts(self) -> list[str]:
         found = []
@@ -148,6 +161,79 @@ class _Rounds:
             following.append(term)
         return following
 
+    # -- the innermost loop ------------------------------------------------------------------------------------------
+    def _sweep(self, low: str, high: str, starts: list[str]) -> list[str]:
+        """All trips of an innermost loop, none of whose sums is compensated; in vectors where that can be."""
+        f = self.f
+        if not self.width:
+            return f.counted(low, high, list(zip(self.kinds, starts, strict=True)), lambda i, v: self._trip(i, v, True))
+        count = f.let(f"sub nsw i64 {high}, {low}")
+        count = f.let(f"select i1 {f.let(f'icmp sgt i64 {count}, 0')}, i64 {count}, i64 0")
+        kinds = [lanes.kind(a.start.dtype) for lanes in self.lanes for a in self.loop.accumulators]
+        values = [lanes.neutral(a) for lanes in self.lanes for a in self.loop.accumulators]
+        times = 1 if len(self.rows) > 1 or self.body.sparing else unrolled(self.loop)
+        at, values = self._vectors(low, count, times, kinds, values)
+        if not masked(self.loop):
+            starts = self._totals(starts, values)
+            return f.counted(at, high, list(zip(self.kinds, starts, strict=True)), lambda i, v: self._trip(i, v, True))
+        return self._totals(starts, self._left_over(at, high, times, kinds, values))
+
+    def _vectors(self, low: str, count: str, times: int, kinds: list[str], values: list[str]) -> tuple[str, list[str]]:
+        """Trips of ``times`` vectors, as many as there are whole ones."""
+        f, step, size = self.f, times * self.width, len(values)
+        end = f.let(f"add nsw i64 {low}, {f.let(f'and i64 {count}, {-step}')}")
+
+        def trip(index: str, given: list[str]) -> list[str]:
+            following: list[str] = []
+            for k in range(times):
+                start = f.let(f"add nuw nsw i64 {index}, {k * self.width}") if k else index
+                following += self._trip_of_vectors(start, given[k * size : (k + 1) * size])
+            return following
+
+        found = f.counted(low, end, list(zip(kinds * times, values * times, strict=True)), trip, step=step)
+        while len(found) > size:  # pairs first, for accuracy
+            half = len(found) // 2
+            found = [self._both(k % size, found[k], found[k + half]) for k in range(half)]
+        return end, found
+
+    def _both(self, k: int, left: str, right: str) -> str:
+        carried = self.accumulators[k]
+        assert carried.combine is not None
+        dtype = carried.start.dtype
+        return self.lanes[0].operation(carried.combine, dtype, [dtype, dtype], [left, right])
+
+    def _trip_of_vectors(self, index: str, values: Sequence[str], mask: str = "") -> list[str]:
+        count = len(self.loop.accumulators)
+        following: list[str] = []
+        for k, lanes in enumerate(self.lanes):
+            following += lanes.trip(index, values[k * count : (k + 1) * count], mask)
+        return following
+
+    def _left_over(self, at: str, high: str, times: int, kinds: list[str], values: list[str]) -> list[str]:
+        """The last elements, fewer than ``times`` vectors have, each vector under a mask."""
+        f, carried = self.f, list(zip(kinds, values, strict=True))
+
+        def rest(index: str, given: list[str]) -> list[str]:
+            left = self.lanes[0].splat(f.let(f"sub nsw i64 {high}, {index}"), i64)
+            numbers = ", ".join(f"i64 {k}" for k in range(self.width))
+            mask = f.let(f"icmp ult <{self.width} x i64> <{numbers}>, {left}")
+            self.body.math.cold = True
+            found = self._trip_of_vectors(index, given, mask)
+            self.body.math.cold = False
+            return found
+
+        if times == 1:
+            return f.when(f.let(f"icmp slt i64 {at}, {high}"), carried, lambda: rest(at, values))
+        more = f.let(f"sub nsw i64 {high}, {at}")
+        whole = f.let(f"and i64 {f.let(f'add nsw i64 {more}, {self.width - 1}')}, {-self.width}")
+        return f.counted(at, f.let(f"add nsw i64 {at}, {whole}"), carried, rest, step=self.width)
+
+    def _totals(self, starts: Sequence[str], values: Sequence[str]) -> list[str]:
+        return [
+            self.lanes[0].total(carried, start, value)
+            for carried, start, value in zip(self.accumulators, starts, values, strict=True)
+        ]
+
     def _plain(self, low: str, high: str, starts: list[str]) -> list[str]:
         """One loop. A compensated sum carries its rounding error in a second variable."""
         count = len(self.kinds)
@@ -181,9 +267,7 @@ class _Rounds:
             some = f.let(f"icmp slt i64 {left}, {BLOCK}")
             high = f.let(f"add nsw i64 {low}, {f.let(f'select i1 {some}, i64 {left}, i64 {BLOCK}')}")
             starts = [self.zeros[k] if exact else values[k] for k, exact in enumerate(self.exact)]
-            found = f.counted(
-                low, high, list(zip(self.kinds, starts, strict=True)), lambda index, inner: self._trip(index, inner, True)
-            )
+            found = self._sweep(low, high, starts)
             errors = values[count:]
             for j, k in enumerate(self.extra):
                 found[k], errors[j] = self._two_sum(self.kinds[k], values[k], found[k], errors[j])
