@@ -71,7 +71,7 @@ class Emitter:
                 self._piece(piece, apart and piece.kind == "scalars")
         frame = len(self.slots) if len(self.slots) > STACK_SLOTS else 0
         main = self._kernel(whole, apart, frame)
-        if any(isinstance(s, (For, While)) for p in self.pieces for s in statements(p.body)):
+        if any(isinstance(s, (For, While)) for p in self.pieces if p.kind == "control" for s in statements(p.body)):
             self.functions.append(control.poll_function(self.features))
         if self.program.tapes:
             self.functions.append(control.tape_functions(self.features))
@@ -96,16 +96,18 @@ class Emitter:
             for statement in statements(piece.body):
                 if isinstance(statement, Node):
                     made[statement] = piece
-                else:
-                    made.update((total, piece) for total in totals(statement))
+                    continue
+                made.update((total, piece) for total in totals(statement))
                 if isinstance(statement, (Fail, For, While, Reserve)):
                     piece.fails = True
         for piece in self.pieces:
             for statement in statements(piece.body):
-                for node in operands(statement):
-                    if node.scope is None and node.kind not in ("const", "size") and made[node] is not piece:
+                for node in statement.args if isinstance(statement, Node) else operands(statement):
+                    if node.scope is None and made.get(node, piece) is not piece:
                         piece.needs[node] = None
                         self.slots.setdefault(node, len(self.slots))
+                if isinstance(statement, Node) and statement.kind != "load":
+                    continue
                 for buffer in buffers(statement):
                     piece.buffers[buffer] = None
                     if piece.kind == "scalars" or buffer.moves:
@@ -131,9 +133,10 @@ class Emitter:
         else:
             body = Body(self, function, pointers, self.math, control=piece.kind == "control")
         body.statements(piece.body)
-        for node in made(piece.body):
-            if node in self.slots:
-                body.keep(node, self.slots[node])
+        if not isinstance(body, Straight):  # which does that by itself
+            for node in made(piece.body):
+                if node in self.slots:
+                    body.keep(node, self.slots[node])
         body.finish()
         function.line("ret i32 0" if piece.fails else "ret void")
         # a nest over short static axes may be inlined; other calls cost nothing beside their loops

@@ -67,7 +67,9 @@ def pieces(program: Program) -> list[Piece]:
         pieces[-1].body.append(statement)
 
     for statement in program.body:
-        if isinstance(statement, (For, While, If, Reserve)) or _on_tape(statement):
+        if isinstance(statement, Node) and statement.kind != "load":
+            straight(statement)
+        elif isinstance(statement, (For, While, If, Reserve)) or _on_tape(statement):
             pieces.append(Piece("control", [statement]))
         elif isinstance(statement, Loop):
             pieces.append(Piece(nest_kind(statement), [statement]))

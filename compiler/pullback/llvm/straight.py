@@ -87,23 +87,31 @@ class Straight(Body):
         super().__init__(*args)
         self._forms: dict[Any, str | None] = {}
         self._hasty = hasty
+        self._count = 0
         self._room = ""
 
     def statements(self, body: list[Any]) -> None:
-        names, slots = self.names, self.emitter.slots
+        names, slots, lines = self.names, self.emitter.slots, self.f.lines
         for statement in side_by_side(body):
             if isinstance(statement, Together):
                 self._call(statement.nodes)
-            elif isinstance(statement, Node):
-                form = self._form(statement) if statement.kind == "op" else None
-                if form is None:
-                    names[statement] = self._node(statement)
-                else:
-                    names[statement] = self.f.let(form.format(*map(self.name, statement.args)))
-                if statement in slots:
-                    self.store(statement)
-            else:
+                continue
+            if not isinstance(statement, Node):
                 super().statements([statement])
+                continue
+            form = self._form(statement) if statement.kind == "op" else None
+            if form is None:
+                names[statement] = self._node(statement)
+                if statement in slots:
+                    self.keep(statement, slots[statement])
+                continue
+            operands = [names.get(a) or self.name(a) for a in statement.args]
+            self._count += 1
+            name = names[statement] = f"%a{self._count}"
+            lines.append(f"  {name} = {form.format(*operands)}")
+            if statement in slots:
+                kind, slot = TYPES[statement.dtype.name], slots[statement]
+                lines.append(f"  {name}p = getelementptr i64, ptr %frame, i64 {slot}\n  store {kind} {name}, ptr {name}p")
 
     def _form(self, node: Node) -> str | None:
         """The text of an operation with places for its operands; None for what takes more than one line."""
@@ -126,16 +134,12 @@ class Straight(Body):
             if node.kind == "const":
                 found = literal(node.data, node.dtype)
             else:
-                place = self.f.let(f"getelementptr i64, ptr %frame, i64 {self.emitter.slots[node]}")
-                found = self.f.let(f"load {TYPES[node.dtype.name]}, ptr {place}")
+                self._count += 1
+                found, slot = f"%a{self._count}", self.emitter.slots[node]
+                self.f.line(f"{found}p = getelementptr i64, ptr %frame, i64 {slot}")
+                self.f.line(f"{found} = load {TYPES[node.dtype.name]}, ptr {found}p")
             self.names[node] = found
         return found
-
-    def store(self, node: Node) -> None:
-        super().keep(node, self.emitter.slots[node])
-
-    def keep(self, node: Node, slot: int) -> None:
-        """It is in the frame already."""
 
     def _call(self, nodes: Sequence[Node]) -> None:
         f, kind = self.f, TYPES[nodes[0].dtype.name]
@@ -147,7 +151,7 @@ class Straight(Body):
         for node, result in zip(nodes, results, strict=False):
             self.names[node] = f.let(result)
             if node in self.emitter.slots:
-                self.store(node)
+                self.keep(node, self.emitter.slots[node])
 
     def _vector(self, nodes: Sequence[Node], kind: str, columns: list[list[str]]) -> list[str]:
         f, vectors = self.f, []
