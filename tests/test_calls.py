@@ -608,6 +608,73 @@ def test_captured_values(slow, monkeypatch):
     alike(captures.value_and_grad(X)[1], np.full(3, 10.0))
 
 
+OFFSETS = ((1.0, 2.0), (3.0, "text"))
+
+
+def helper(x):
+    return x * OFFSETS[1][0]
+
+
+def other_helper(x):
+    return x - 1.0
+
+
+def closing(scale, table):
+    def change(new):
+        nonlocal scale
+        scale = new
+
+    @pb.compile
+    def f(x):
+        return np.sum(helper(x) * table[:3]) * scale
+
+    return f, change
+
+
+def test_what_names_stand_for(slow, monkeypatch):
+    """Names of functions, numbers, tuples and arrays that are looked up without Python, and notice every change."""
+    table = np.arange(1.0, 13.0)
+    f, change = closing(2.0, table)
+    assert is_direct(slow, lambda: f.value_and_grad(X))
+    alike(f.grad(X), 6.0 * table[:3])
+    table[0] = -5.0
+    alike(f.grad(X), 6.0 * table[:3])
+    change(-0.5)
+    alike(f.grad(X), -1.5 * table[:3])
+    assert is_direct(slow, lambda: f.grad(X))
+    monkeypatch.setitem(globals(), "OFFSETS", ((1.0, 2.0), (-4.0, "text")))
+    alike(f.grad(X), 2.0 * table[:3])
+    monkeypatch.setitem(globals(), "OFFSETS", ((1.0, 2.0), (-4.0, "text")))  # equal, but another object
+    alike(f.grad(X), 2.0 * table[:3])
+    monkeypatch.setitem(globals(), "helper", other_helper)
+    alike(f.grad(X), -0.5 * table[:3])
+    assert is_direct(slow, lambda: f.grad(X))
+    monkeypatch.delitem(globals(), "helper")
+    with pytest.raises((NameError, pb.TraceError)):
+        f.grad(X)
+
+
+def test_captured_arrays_are_held_while_the_kernel_runs(monkeypatch):
+    f = pb.compile(lambda x: np.sum(np.exp(TABLE)) * x)
+    monkeypatch.setitem(globals(), "TABLE", np.zeros(200_000))
+    for _ in range(8):
+        f(2.0)
+    stop = threading.Event()
+
+    def replace():
+        while not stop.is_set():
+            globals()["TABLE"] = np.zeros(200_000)
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    try:
+        for _ in range(200):
+            assert f(2.0) == 400_000.0
+    finally:
+        stop.set()
+        thread.join()
+
+
 # -- errors and signals -----------------------------------------------------------------------------------------------------
 def test_errors_while_running():
     f = pb.compile(lambda x, i: x[i] * 2)

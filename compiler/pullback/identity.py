@@ -27,6 +27,7 @@ import numpy as np
 from pullback.ir.types import DType, Type
 from pullback_runtime.function import Function
 from pullback_runtime.signature import Structure, shape_key
+from pullback_runtime.spots import Spot
 
 LIBRARIES = frozenset({"numpy", "scipy", "math", "pullback", "pullback_runtime"})
 _PLAIN_BUILTINS = frozenset(
@@ -67,6 +68,10 @@ class Identity:
     def unchanged(self) -> bool:
         """Whether the names that were looked at still stand for the same objects."""
         return all(read() is value for read, value in self._watched)
+
+    @property
+    def watched(self) -> list[tuple[Callable[[], Any], Any]]:
+        return self._watched
 
     @property
     def watches(self) -> bool:
@@ -235,15 +240,9 @@ def _is_error(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, Exception)
 
 
-def _cell_reader(cell: Any) -> Callable[[], Any]:
-    def read() -> Any:
-        try:
-            return cell.cell_contents
-        except ValueError:  # nothing is there yet
-            return _MISSING
-
-    return read
+def _cell_reader(cell: Any) -> Spot:
+    return Spot(cell, None, _MISSING)
 
 
-def _global_reader(space: Mapping[str, Any], name: str) -> Callable[[], Any]:
-    return lambda: space.get(name, _MISSING)
+def _global_reader(space: Mapping[str, Any], name: str) -> Spot:
+    return Spot(space, name, _MISSING)

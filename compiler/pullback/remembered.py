@@ -27,6 +27,7 @@ from pullback.serving import Fit, shape_of
 from pullback_runtime.binding import Arguments
 from pullback_runtime.kernel import Kernel
 from pullback_runtime.signature import LEAF, NUMPY, Structure, element_name
+from pullback_runtime.spots import Spot
 
 Place = Any  # a position, or the name of a value
 
@@ -177,6 +178,12 @@ class Remembered:
                 return None
             found.append(array.astype(NUMPY[dtype], copy=False))
         return found
+
+    def spots(self) -> tuple[list[tuple[Spot, Any]], list[Spot]] | None:
+        watched = [(read, value) for read, value in self._memory.identity.watched if isinstance(read, Spot)]
+        hidden = [read for read, _ in self._hidden if isinstance(read, Spot)]
+        complete = len(watched) == len(self._memory.identity.watched) and len(hidden) == len(self._hidden)
+        return (watched, hidden) if complete else None
 
     def guards(self, symbols: Sequence[str]) -> list[Any] | None:
         from pullback.llvm.callable import size_guards  # when a function is called often

@@ -23,6 +23,7 @@ from pullback.passes.split import split
 from pullback_runtime.gradients import Place
 from pullback_runtime.kernel import Kernel
 from pullback_runtime.signature import LEAF
+from pullback_runtime.spots import Spot
 
 
 class Specialization:
@@ -75,6 +76,13 @@ class Specialization:
         except Exception:  # as in ``bind``
             return None
         return hidden if [array.shape for array in hidden] == shapes else None
+
+    def spots(self) -> tuple[list[tuple[Spot, Any]], list[Spot]] | None:
+        """The objects that must be where they were, and where the hidden inputs are; None if that does not say everything."""
+        watched = [guard.spot for guard in self._value_guards if guard.spot is not None]
+        hidden = [captured.spot for captured in self.traced.hidden if captured.spot is not None]
+        complete = len(watched) == len(self._value_guards) and len(hidden) == len(self.traced.hidden)
+        return (watched, hidden) if complete else None
 
     def guards(self, symbols: Sequence[str]) -> list[Any] | None:
         """What lengths must fulfil: (relation, left, right, outcome), sizes over the numbers of ``symbols``. None if they speak

@@ -30,8 +30,8 @@ class Word:
     """The first words of an entry. Offsets are in words from its start."""
 
     COUNT, NAMED, NAMES, PATTERN, KERNEL, CONSTANT_COUNT, CONSTANTS, RESULTS, RESULT_ROWS, BUILD = range(10)
-    WORK_OP, WORK, GIVEN, MANY, PROVIDER, HIDDEN, HIDDEN_COUNT, GUARDS, GUARD_COUNT = range(10, 19)
-    POOL, NEW, SCALAR, NDARRAY, LIST, END = range(19, 25)
+    WORK_OP, WORK, GIVEN, MANY, PROVIDER, HIDDEN, HIDDEN_COUNT, GUARDS, GUARD_COUNT, SPOTS, SPOT_COUNT = range(10, 21)
+    POOL, NEW, SCALAR, NDARRAY, LIST, END = range(21, 27)
 
 
 class Match:
@@ -47,6 +47,13 @@ class Axis:
 class Size:
     FIXED, SYMBOL, ADD, MUL, DIV, END = range(6)
     POLYNOMIAL = 6
+
+
+class Where:
+    """What holds something that the function reads from outside; the object that must be there, or 0 for a hidden input."""
+
+    GLOBAL, CELL = range(2)
+    WORDS = 4
 
 
 class Guard:

@@ -126,7 +126,11 @@ def _written(
             given.append((value, "same", None))
     maker.arguments(given, tuple(kwargs))
     if repeat.specialization.captures:
-        maker.hidden(functools.partial(repeat.specialization.again, repeat.hidden), hidden, starts[-1])
+        spots = repeat.specialization.spots()
+        if spots is None:
+            maker.hidden(functools.partial(repeat.specialization.again, repeat.hidden), hidden, starts[-1])
+        else:
+            maker.spots(*spots, hidden, starts[-1])
     constants = {starts[k] + j: leaf for k in missing for j, leaf in enumerate(leaves[k])}
     constants.update(enumerate(repeat.seeds or (), seeds))
     maker.constants(constants)

@@ -6,16 +6,18 @@ import ctypes
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import CellType
 from typing import Any
 
 import numpy as np
 
-from pullback_runtime.direct import DEPTH, MOST, Axis, Build, Guard, Match, Result, Size, Word, numpy_functions
+from pullback_runtime.direct import DEPTH, MOST, Axis, Build, Guard, Match, Result, Size, Where, Word, numpy_functions
 from pullback_runtime.gradients import Gradients, copied
 from pullback_runtime.kernel import Kernel
 from pullback_runtime.repeat import SizeGuard
 from pullback_runtime.signature import NUMPY, STATIC_LENGTH, Leaf, Structure
 from pullback_runtime.sizes import Polynomial
+from pullback_runtime.spots import Spot
 
 MANY = 1 << 15  # bytes of arrays and workspace from which the interpreter's lock is given away: 2 % of such a call's time
 READ, WRITE = 0x101, 0x501  # NumPy's flags: C contiguous and aligned, and writable
@@ -94,6 +96,25 @@ class EntryMaker:
     def hidden(self, provider: Callable[[], Any], arrays: Sequence[Any], start: int) -> None:
         """What the function reads from outside: ``provider`` gives the arrays as a list, or None if the entry does not hold."""
         self.words[Word.PROVIDER] = self._id(provider)
+        self._hidden(arrays, start)
+
+    def spots(self, watched: Sequence[tuple[Spot, Any]], hidden: Sequence[Spot], arrays: Sequence[Any], start: int) -> None:
+        """The same, where machine code can look itself: ``watched`` objects must be where they were."""
+        self._here(Word.SPOTS)
+        self.words[Word.SPOT_COUNT] = len(watched) + len(hidden)
+        objects: list[tuple[Spot, int]] = [(spot, self._id(value)) for spot, value in watched]
+        for spot, expected in objects + [(spot, 0) for spot in hidden]:
+            if spot.name is None:
+                if type(spot.holder) is not CellType:
+                    raise _Unsuited
+                self.words.extend((Where.CELL, self._id(spot.holder), 0, expected))
+            else:
+                if type(spot.holder) is not dict or type(spot.name) is not str:
+                    raise _Unsuited
+                self.words.extend((Where.GLOBAL, self._id(spot.holder), self._id(spot.name), expected))
+        self._hidden(arrays, start)
+
+    def _hidden(self, arrays: Sequence[Any], start: int) -> None:
         self._here(Word.HIDDEN)
         self.words[Word.HIDDEN_COUNT] = len(arrays)
         for k, array in enumerate(arrays, start):

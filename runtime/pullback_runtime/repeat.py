@@ -18,6 +18,7 @@ from pullback_runtime.gradients import Gradients
 from pullback_runtime.kernel import Kernel
 from pullback_runtime.signature import LEAF, Structure, fields_of
 from pullback_runtime.sizes import Polynomial
+from pullback_runtime.spots import Spot
 
 MOST = 256  # kinds of calls that a Function remembers; with ever new shapes, beginning anew is as good as any choice
 _NUMBERS = frozenset((float, bool, np.float64, np.float32, np.int64, np.bool_))
@@ -32,6 +33,7 @@ class Captures(Protocol):
     @property
     def captures(self) -> bool: ...
     def guards(self, symbols: Sequence[str]) -> list[SizeGuard] | None: ...
+    def spots(self) -> tuple[list[tuple[Spot, Any]], list[Spot]] | None: ...
     def again(self, shapes: Sequence[tuple[int, ...]]) -> list[Any] | None: ...
 
 

@@ -22,6 +22,7 @@ from pullback.frontends.array import Array
 from pullback.frontends.sizes import Length
 from pullback.frontends.trace import Trace, is_library
 from pullback.frontends.traced import ValueGuard
+from pullback_runtime.spots import Spot
 
 Reader = Callable[[], Any]
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), slice, range, np.generic, np.dtype, enum.Enum)
@@ -82,7 +83,7 @@ class Captures:
                 self.trace, self.trace.capture(path, value, read), source=f"the captured array {path.split(' ', 1)[-1]!r}"
             )
         if isinstance(value, _SCALARS):
-            self.guard(path, lambda: same(read(), value))
+            self.guard(path, lambda: same(read(), value), (read, value))
             return value
         if type(value) in (list, tuple, dict) or (isinstance(value, tuple) and hasattr(value, "_fields")):
             return self._container(value, path, read)
@@ -92,7 +93,7 @@ class Captures:
             return value
         if isinstance(value, types.FunctionType):
             if not is_library(value.__code__.co_filename):
-                self.guard(path, lambda: read() is value)
+                self.guard(path, lambda: read() is value, (read, value))
             return value
         if isinstance(value, types.MethodType):
             self.register(value.__self__, f"{path}.__self__", lambda: read().__self__)
@@ -105,14 +106,17 @@ class Captures:
         self.register(value, path, read)
         return value
 
-    def guard(self, path: str, check: Callable[[], bool]) -> None:
+    def guard(self, path: str, check: Callable[[], bool], found: tuple[Reader, Any] | None = None) -> None:
+        """``found``: a reader and what it gave, where finding that very object again says that ``check`` holds."""
+
         def holds() -> bool:
             try:
                 return check()
             except (AttributeError, LookupError, TypeError, NameError):  # the path leads nowhere any more
                 return False
 
-        self.trace.guards.setdefault(("value", path), ValueGuard(path, holds, self.trace.where()))
+        spot = (found[0], found[1]) if found is not None and isinstance(found[0], Spot) else None
+        self.trace.guards.setdefault(("value", path), ValueGuard(path, holds, self.trace.where(), spot))
 
     def register(self, value: Any, path: str, read: Reader) -> None:
         """Remember how an object is reached, so that its attributes can be captured; its class must stay."""
@@ -148,7 +152,7 @@ class Captures:
         if found is not None:
             return found[0]
         if isinstance(value, tuple) and _is_frozen(value):
-            self.guard(path, lambda: _unchanged(read(), value))
+            self.guard(path, lambda: _unchanged(read(), value), (read, value))
             return value
         if type(value) in (list, dict) and all(map(_is_frozen, value.values() if type(value) is dict else value)):
             return self._frozen_items(value, path, read)

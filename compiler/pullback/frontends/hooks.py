@@ -31,6 +31,7 @@ from pullback.frontends.staging_lists import Items, item_of
 from pullback.frontends.staging_python import ControlHooks
 from pullback.frontends.trace import Trace, is_library
 from pullback_runtime.function import Function
+from pullback_runtime.spots import Spot
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv, "FloorDiv": operator.floordiv,
@@ -255,10 +256,10 @@ class Hooks(ControlHooks):
                 value = cell.cell_contents
             except ValueError:
                 raise NameError(f"cannot access free variable {name!r} where it is not associated with a value") from None
-            return self.session.captures(value, f"closure {name}", lambda: cell.cell_contents)
+            return self.session.captures(value, f"closure {name}", Spot(cell))
         space = self.function.__globals__
         if name in space:
-            return self.session.captures(space[name], f"global {name}", lambda: space[name])
+            return self.session.captures(space[name], f"global {name}", Spot(space, name))
         if hasattr(builtins, name):
             return getattr(builtins, name)
         raise NameError(f"name {name!r} is not defined")

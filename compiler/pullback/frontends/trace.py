@@ -36,6 +36,7 @@ from pullback.ir.dims import Dim, Size
 from pullback.ir.types import FROM_NUMPY, DType, Shape, StackType, Type, i64
 from pullback_runtime.direct import tracing
 from pullback_runtime.signature import Structure, is_static
+from pullback_runtime.spots import Spot
 
 LARGE = 1_000_003  # a length declared ahead of data, for decisions; a prime, so that it divides nothing by accident
 _OURS = tuple(
@@ -191,7 +192,7 @@ class Trace:
                 raise DTypeError(f"{path} was {dtype} and has become {array.dtype}")  # which asks for another trace
             return array.astype(dtype.numpy, copy=False)
 
-        hidden = Hidden(path, type, read_now)
+        hidden = Hidden(path, type, read_now, read if isinstance(read, Spot) else None)
         self.hidden[path] = (hidden, value)
         return value
 

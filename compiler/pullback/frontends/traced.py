@@ -14,6 +14,7 @@ from pullback.ir.types import Type
 
 if TYPE_CHECKING:
     from pullback_runtime.signature import Structure
+    from pullback_runtime.spots import Spot
 
 
 class Spec:
@@ -47,6 +48,7 @@ class Hidden:
     path: str  # how the user's code reaches it, for messages: "global X", "closure w", "global model.weights"
     type: Type
     read: Callable[[], np.ndarray[Any, Any]] = field(compare=False)
+    spot: Spot | None = field(default=None, compare=False)  # where what ``read`` makes an array of is
 
     def __str__(self) -> str:
         return f"{self.path}: {self.type}"
@@ -79,6 +81,7 @@ class ValueGuard:
     path: str
     check: Callable[[], bool] = field(compare=False)
     loc: Loc = field(default=UNKNOWN, compare=False)
+    spot: tuple[Spot, Any] | None = field(default=None, compare=False)  # the guard holds if this very object is there
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         return self.check()

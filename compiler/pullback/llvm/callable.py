@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from pullback.llvm.callable_text import Code
 from pullback_runtime import direct
-from pullback_runtime.direct import MOST, Axis, Build, Guard, Match, Result, Size, Word
+from pullback_runtime.direct import MOST, Axis, Build, Guard, Match, Result, Size, Where, Word
 
 if TYPE_CHECKING:
     from pullback_runtime.direct import Layout
@@ -44,7 +44,8 @@ INPUTS = 8
 CELLS, OUTPUTS, RESULTS, MADE, GIVEN, HOLDS, SIZES = (INPUTS + k * MOST for k in range(1, 8))
 RANGES = SIZES + MOST
 DIMS = RANGES + 3 * MOST
-STATE = DIMS + 64
+CAPTURED = DIMS + 64
+STATE = CAPTURED + MOST
 
 _DECLARED = """\
 declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
@@ -55,6 +56,7 @@ declare ptr @PyTuple_New(i64)
 declare ptr @PyList_New(i64)
 declare ptr @PyDict_New()
 declare i32 @PyDict_SetItem(ptr, ptr, ptr)
+declare ptr @PyDict_GetItemWithError(ptr, ptr)
 declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
 declare ptr @PyObject_Call(ptr, ptr, ptr)
 declare ptr @PyObject_CallNoArgs(ptr)
@@ -683,6 +685,8 @@ def _call(layout: Layout) -> str:
     provider = c.load(words, Word.PROVIDER, "ptr")
     with c.when(c.test("ne", provider, "null", "ptr")):
         _captured(c, layout, s, words, provider, hidden, answer, drop)
+    with c.when(c.test("ne", c.load(words, Word.SPOT_COUNT), 0)):
+        _spots(c, layout, s, words, drop)
     with c.loop(c.load(words, Word.GUARD_COUNT)) as j:
         row = c.at(c.at(words, c.load(words, Word.GUARDS)), c.let(f"mul i64 {j}, {Guard.WORDS}"))
         c.unless(_holds(c, s, words, row), drop)
@@ -705,6 +709,32 @@ def _call(layout: Layout) -> str:
     served = c.let(f"call ptr @fallback(ptr {slow}, ptr %args, i64 %n, ptr %names)")
     c.give(f"ptr {served}")
     return c.text()
+
+
+def _spots(c: Code, layout: Layout, s: str, words: str, drop: str) -> None:
+    """The same by looking where the function finds them: what it reads must be the same objects, or arrays."""
+    count, found, captured = c.room(1), c.room(1, item="ptr"), c.at(s, CAPTURED)
+    c.store(0, count)
+    with c.loop(c.load(words, Word.SPOT_COUNT)) as j:
+        row = c.at(c.at(words, c.load(words, Word.SPOTS)), c.let(f"mul i64 {j}, {Where.WORDS}"))
+        holder, key, expected = (c.load(row, k, "ptr") for k in (1, 2, 3))
+        with c.choice(c.load(row), (Where.GLOBAL, Where.CELL)) as choice:
+            with choice.case(Where.GLOBAL):
+                c.store(c.let(f"call ptr @PyDict_GetItemWithError(ptr {holder}, ptr {key})"), found, kind="ptr")
+            with choice.case(Where.CELL):
+                c.store(c.field(holder, layout.header), found, kind="ptr")
+        thing = c.load(found, kind="ptr")
+        c.unless(c.test("ne", thing, "null", "ptr"), drop)
+        array = c.null(expected)
+        same = c.test("eq", thing, expected, "ptr")
+        c.unless(c.let(f"or i1 {array}, {same}"), drop)
+        with c.when(array):
+            c.unless(c.let(f"call i1 @hold(ptr {s}, ptr {thing})"), drop)
+            c.store(thing, captured, c.load(count), "ptr")
+            c.store(c.let(f"add i64 {c.load(count)}, 1"), count)
+    rows = c.at(words, c.load(words, Word.HIDDEN))
+    after = c.let(f"call ptr @match(ptr {s}, ptr {captured}, i64 {c.load(count)}, ptr {rows}, i1 false)")
+    c.unless(c.test("ne", after, "null", "ptr"), drop)
 
 
 def _holds(c: Code, s: str, words: str, row: str) -> str:
