@@ -23,7 +23,7 @@ from tests import programs
 
 N, M = Dim.symbol("n"), Dim.symbol("m")
 SIZES = (0, 1, 2, 3, 7, 8, 9, 100, 1000)
-# libmvec promises 4 ulp per call, sums are added in another order: about 50 ulp for values of order one
+# functions are good to 4 ulp, sums are added in another order: about 50 ulp for values of order one
 CLOSE = {"f64": 1e-14, "f32": 1e-5, "i64": 0, "bool": 0}
 
 

@@ -35,7 +35,7 @@ from tests.op_cases import (
 )
 
 N = Dim.symbol("n")
-# two calls of 4 ulp each (libmvec's promise) and what a composition adds to them
+# two calls of 4 ulp each (which is what our functions promise) and what a composition adds to them
 ROUNDING = {"f64": 4e-15, "f32": 2e-6, "i64": 0, "bool": 0}
 # Terms of order one that cancel at the zeros of these (digamma's at 1.46, -0.50 ...; equal but opposite logarithms) leave
 # their rounding; the test of accuracy says how much of it there may be.
@@ -119,7 +119,7 @@ def test_sympy_is_numpy(case: Case) -> None:
 
 # -- accuracy -----------------------------------------------------------------------------------------------------------
 SINGLE_ARGUMENT = [c for c in CASES if c.arity == 1 and c.op.domain and isinstance(c.op.lower, (Libm, Compose, Intrinsic))]
-# libmvec promises 4 ulp; glibc documents up to 5 for gamma. Compositions add those of several calls, and near a zero of theirs
+# our functions promise 4 ulp; glibc documents up to 5 for gamma. Compositions add those of several calls, and near a zero of theirs
 # the terms that cancel have errors as if the argument had been moved by a few ulp.
 LIBRARY, COMPOSED, MOVED = 5, 16, 16
 

@@ -285,6 +285,28 @@ def error_tables() -> dict[str, dict[str, Any]]:
     return {"f64": entries(rounded, 6.0, 28.0, (10, 13, 19)), "f32": entries(single, 4.0, 10.5, (5, 7, 9))}
 
 
+def gamma_tables() -> dict[str, dict[str, Any]]:
+    def near(d: Any) -> Any:  # lgamma(2 + d) / d
+        return 1 - mp.euler if abs(d) < mp.mpf(10) ** -25 else mp.loggamma(2 + d) / d
+
+    constant = mp.log(2 * mp.pi) / 2
+
+    def stirling(z: Any) -> Any:  # what lgamma is more than the leading terms, times x, of z = 1 / x**2
+        if z < mp.mpf(10) ** -8:
+            return mp.mpf(1) / 12 - z / 360 + z * z / 1260
+        x = 1 / mp.sqrt(z)
+        return x * (mp.loggamma(x) - ((x - mp.mpf(1) / 2) * mp.log(x) - x + constant))
+
+    half = mp.mpf("0.5001")
+    return {
+        "f64": {
+            "near": [rounded(c) for c in remez(near, 17, -half, half, lambda d: 1 / near(d), digits=50)[0]],
+            "stirling": [rounded(c) for c in remez(stirling, 5, 0, 1 / mp.mpf("6.5") ** 2, digits=50)[0]],
+            "constant": rounded(constant - mp.mpf(1) / 2),
+        }
+    }
+
+
 TABLES = {
     "EXP": exp_tables,
     "LOG": log_tables,
@@ -292,6 +314,7 @@ TABLES = {
     "TRIG": trig_tables,
     "POWER": power_tables,
     "ERROR": error_tables,
+    "GAMMA": gamma_tables,
 }
 
 

@@ -58,7 +58,7 @@ class MathCalls:
             symbol = name if kind == "double" else f"{name}f"
             self.declare(symbol, f"declare {kind} @{symbol}({', '.join([kind] * len(args))}) #1")
             return _call(symbol, kind, args, "#1")
-        if self.depth and own.reach is None:
+        if self.depth and own.outside is None:
             return self._inlined(Form(name, kind, 0, True), args)
         form = Form(name, kind)
         self._link(form)

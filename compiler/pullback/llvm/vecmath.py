@@ -7,8 +7,9 @@ loop's end, calls with one element, and straight-line code do the same operation
 length or the alignment of an array, with or without a vector library. Only a fused multiply-add, where the machine has one,
 changes bits, from machine to machine.
 
-Sine and its like call the C library beyond the reach of their quick reduction (``Own.reach``). In a vector any such element
-leads to a branch, in which all of its elements go through the function of one element.
+Some functions call the C library for some arguments: sine and its like beyond the reach of their quick reduction, lgamma for
+negative numbers (``Own.outside``). In a vector any such element leads to a branch, in which all of its elements go through the
+function of one element.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pullback.llvm import vecmath_error, vecmath_exp, vecmath_inverse, vecmath_log, vecmath_power, vecmath_trig
-from pullback.llvm.vecmath import FORMATS, Code, Format, Val
+from pullback.llvm import vecmath_error, vecmath_exp, vecmath_gamma, vecmath_inverse, vecmath_log, vecmath_power, vecmath_trig
+from pullback.llvm.vecmath import FORMATS, Code, Val
 
 PREFIX = "math_"
 PAIRS = ("atan2", "hypot", "pow")  # functions of two arguments
@@ -15,17 +15,18 @@ PAIRS = ("atan2", "hypot", "pow")  # functions of two arguments
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """``build(code, *args)`` gives the value. ``reach(format, fused)``: beyond it the C library's function is called."""
+    """``build(code, *args)`` gives the value. ``outside(code, x)``: where the C library's function is called instead."""
 
     build: Callable[..., Val]
     arity: int = 1
-    reach: Callable[[Format, bool], float] | None = None
+    outside: Callable[[Code, Val], Val] | None = None
 
 
 def _table() -> dict[str, Own]:
     plain = (vecmath_exp, vecmath_log, vecmath_inverse, vecmath_power, vecmath_error)
     found = {name: Own(build, 2 if name in PAIRS else 1) for m in plain for name, build in m.FUNCTIONS.items()}
-    found |= {name: Own(build, 1, vecmath_trig.reach) for name, build in vecmath_trig.FUNCTIONS.items()}
+    for partial in (vecmath_trig, vecmath_gamma):
+        found |= {name: Own(build, 1, partial.outside) for name, build in partial.FUNCTIONS.items()}
     return found
 
 
@@ -79,15 +80,14 @@ def definition(form: Form, fused: bool, linkage: str, attributes: str) -> Defini
     params = ", ".join(f"{form.type} {a.text}" for a in args)
     end = [f"  ret {form.type} {value.text}"]
     calls: tuple[Form, ...] = ()
-    if own.reach is not None:
-        end, calls = _beyond(code, form, args[0], value, own.reach(code.format, fused))
+    if own.outside is not None:
+        end, calls = _elsewhere(code, form, args[0], value, own.outside(code, args[0]))
     head = f"define {linkage}{form.type} @{form.symbol}({params}) {attributes} {{"
     return Definition("\n".join([head, *code.lines, *end, "}", ""]), tuple(sorted(code.needs)), calls)
 
 
-def _beyond(code: Code, form: Form, x: Val, value: Val, reach: float) -> tuple[list[str], tuple[Form, ...]]:
-    """The end of a function whose value is that of the C library for large arguments."""
-    far = code.fabs(x) > reach
+def _elsewhere(code: Code, form: Form, x: Val, value: Val, far: Val) -> tuple[list[str], tuple[Form, ...]]:
+    """The end of a function whose value is that of the C library where ``far`` is true."""
     kind, wide = form.kind, form.type
     if not form.lanes:
         libm = form.name if kind == "double" else f"{form.name}f"

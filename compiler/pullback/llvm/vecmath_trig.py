@@ -22,6 +22,10 @@ def reach(form: Format, fused: bool) -> float:
     return 2.0**18 if fused else 2.0**11
 
 
+def outside(m: Code, x: Val) -> Val:
+    return m.fabs(x) > reach(m.format, m.fused)
+
+
 @dataclass(frozen=True, slots=True)
 class Turned:
     """abs(x) = k pi/2 + r + low. ``count`` holds k in its low bits."""

@@ -41,7 +41,7 @@ class Intrinsic:
 
 @dataclass(frozen=True, slots=True)
 class Libm:
-    """A function of the C library; the f32 form has an ``f`` appended. It may have vector forms in libmvec."""
+    """A function of the C library; the f32 form has an ``f`` appended. Of most there is a form of our own, also for vectors."""
 
     name: str
 
