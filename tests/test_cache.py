@@ -604,6 +604,39 @@ def test_captured_arrays_and_transforms(place, tmp_path):
     ]
 
 
+VALUES = """
+import sys
+import numpy as np
+import pullback as pb
+
+PAIR = (2.0, (3.0, -1.0))
+ORDER = np.array([2, 0, 1])
+
+@pb.compile
+def f(x):
+    total = x[0] * PAIR[1][0]
+    for k in ORDER:
+        total = total * x[k] + PAIR[0]
+    return total
+
+x = np.array([1.0, -2.0, 0.5])
+print(f.grad(x), "pullback.specialize" in sys.modules)
+PAIR = (2.0, (5.0, -1.0))
+print(f.grad(x))
+ORDER[:] = [1, 2, 0]
+print(f.grad(x))
+ORDER = np.array([0, 0, 0])
+print(f.grad(x))
+"""
+
+
+def test_values_that_a_trace_looked_at_are_looked_at_again(place, tmp_path):
+    path = script(tmp_path, VALUES)
+    first, second = run(path), run(path)
+    assert first[0].endswith("True") and first[1:] == second[1:] and len(set(first)) == 5
+    assert first[0].rpartition(" ")[0] == second[0].rpartition(" ")[0]
+
+
 def test_the_command_finds_what_it_compiled(place, tmp_path):
     path = tmp_path / "model.expr"
     path.write_text("x: f64[n]\nk: f64 = 2.0\nq = x * k\nreturn sum(q**2)\n")

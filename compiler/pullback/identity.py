@@ -54,6 +54,7 @@ class Identity:
         scipy = getattr(sys.modules.get("scipy"), "__version__", "")
         self.parts: list[bytes | str] = [sys.version, np.__version__, scipy, str(sys.flags.optimize)]
         self.arrays: dict[str, list[Callable[[], Any]]] = {}  # by how a trace calls what it captures
+        self.watched: set[str] = set()  # what else it captures
         self._watched: list[tuple[Callable[[], Any], Any]] = []
         self._seen: dict[int, int] = {}
         self._files: set[str] = set()
@@ -70,7 +71,8 @@ class Identity:
         return all(read() is value for read, value in self._watched)
 
     @property
-    def watched(self) -> list[tuple[Callable[[], Any], Any]]:
+    def objects(self) -> list[tuple[Callable[[], Any], Any]]:
+        """What is looked at again, and what has to be there."""
         return self._watched
 
     @property
@@ -133,6 +135,7 @@ class Identity:
             return
         if not isinstance(value, types.ModuleType) or not _is_library(value.__name__):
             self._watched.append((read, value))
+            self.watched.add(path)
         self._value(value, names)
 
     def _value(self, value: Any, names: set[str]) -> None:

@@ -62,7 +62,7 @@ class Memory:
         if disk is None or data is None:
             return None
         about = json.loads(data)
-        code = disk.read(about["kernel"])
+        code = disk.read(str(about["kernel"])) if store.is_entry(about["kernel"]) else None
         if code is None:
             return None
         try:
@@ -80,6 +80,9 @@ class Memory:
         disk = store.current()
         hidden = [(h.path, h.type.dtype.name) for h in made.traced.hidden]
         if disk is None or not all(len(self.identity.arrays.get(path, ())) == 1 for path, _ in hidden):
+            return
+        guarded = {guard.path.partition("[")[0] for guard in made.traced.guards if hasattr(guard, "path")}
+        if not guarded <= self.identity.watched:  # a value that is looked at in another way
             return
         try:
             output = _structure_data(made.output)
@@ -180,9 +183,9 @@ class Remembered:
         return found
 
     def spots(self) -> tuple[list[tuple[Spot, Any]], list[Spot]] | None:
-        watched = [(read, value) for read, value in self._memory.identity.watched if isinstance(read, Spot)]
+        watched = [(read, value) for read, value in self._memory.identity.objects if isinstance(read, Spot)]
         hidden = [read for read, _ in self._hidden if isinstance(read, Spot)]
-        complete = len(watched) == len(self._memory.identity.watched) and len(hidden) == len(self._hidden)
+        complete = len(watched) == len(self._memory.identity.objects) and len(hidden) == len(self._hidden)
         return (watched, hidden) if complete else None
 
     def guards(self, symbols: Sequence[str]) -> list[Any] | None:

@@ -200,7 +200,7 @@ def status() -> dict[str, Any]:
     except (Refused, OSError) as error:
         found |= {"used": False, "reason": found["reason"] or str(error)}
     else:
-        sizes = [about.st_size for name, about in store.files() if _is_entry(name)]
+        sizes = [about.st_size for name, about in store.files() if is_entry(name)]
         entries, total = len(sizes), sum(sizes)
         hits, made = store.counts()
         store.close()
@@ -334,7 +334,7 @@ class Store:
         self._written = 0
         entries, total = [], 0
         for name, about in self.files():
-            if _is_entry(name):
+            if is_entry(name):
                 entries.append((about.st_mtime_ns, name, about.st_size))
                 total += about.st_size
             elif name == COUNTS:
@@ -354,7 +354,7 @@ class Store:
         """Remove everything; how many entries that were, and how many bytes."""
         count = total = 0
         for name, about in self.files():
-            if self._remove(name) and _is_entry(name):
+            if self._remove(name) and is_entry(name):
                 count += 1
                 total += about.st_size
         return count, total
@@ -366,7 +366,7 @@ class Store:
         except OSError:
             return
         for name in names:
-            if name == COUNTS or _is_entry(name) or (name.startswith("new-") and name.endswith(".tmp")):
+            if name == COUNTS or is_entry(name) or (name.startswith("new-") and name.endswith(".tmp")):
                 try:
                     yield name, os.stat(self._path(name), dir_fd=self._fd, follow_symlinks=False)
                 except OSError:  # another process has removed it
@@ -459,7 +459,8 @@ def _whole(name: str, data: bytes) -> bool:
     return data[: len(MAGIC)] == MAGIC and data[len(MAGIC) : start] == digest(name, data[start:])
 
 
-def _is_entry(name: str) -> bool:
+def is_entry(name: str) -> bool:
+    """Whether a file's name is one of ours for an entry."""
     return len(name) == 2 * DIGEST and all(c in "0123456789abcdef" for c in name)
 
 
