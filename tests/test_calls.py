@@ -994,6 +994,49 @@ def test_recursion_within_a_handler_of_a_call():
         alike(f(X), X * 2)
 
 
+def test_what_an_instance_holds_is_what_is_called():
+    """Whatever way Python takes to a call: by position, from a tuple, with names; also of classes made from ours."""
+
+    class Own(type(at_top)):
+        def __call__(self, *args):
+            return "own"
+
+    class Derived(type(at_top)):
+        pass
+
+    f = pb.compile(lambda x, y: x - y)
+    for _ in range(8):
+        args, named = (X, 2.0), {"x": X, "y": 2.0}
+        for found in (f(*args), f(X, 2.0), f(**named), f(X, y=2.0), f(X, *(2.0,)), next(map(f, [X], [2.0]))):
+            alike(found, X - 2.0)
+        with pytest.raises(TypeError):
+            f(*args, 3.0)
+        with pytest.raises(TypeError):
+            f()
+    for kind in (Own, Derived):
+        g = kind(f.frontend, f.options)
+        for _ in range(8):
+            if kind is Own:
+                assert g(X, 2.0) == "own"
+            else:
+                alike(g(X, 2.0), X - 2.0)
+    with pytest.raises(AttributeError):
+        type(f).__new__(type(f))(1.0)
+    f.__call__ = lambda *args: args
+    assert f(1, 2) == (1, 2)
+
+
+def test_a_type_that_does_not_look_as_expected():
+    class Plain:
+        __slots__ = ("__call__",)
+
+    plain = Plain()
+    plain.__call__ = print
+    assert direct._callable_looks(Plain, plain)
+    assert not direct._callable_looks(float, 1.0)
+    assert not direct._callable_looks(type(at_top), plain)
+
+
 def test_a_layout_that_is_not_as_expected(monkeypatch):
     """Without a known layout everything goes through Python, as before."""
     monkeypatch.setattr(direct, "_address", None)

@@ -388,7 +388,7 @@ def _compile_again(function: Any, name: str, options: Options, symbolic: bool) -
     return CompiledFunction(PythonFrontend(function, name), options, symbolic)
 
 
-def _direct_code(layout: direct.Layout, take_time: bool) -> int | None:
+def _direct_code(layout: direct.Layout, take_time: bool) -> tuple[int, int] | None:
     from pullback.llvm import callable  # when a function is called often
 
     return callable.address(layout, take_time)

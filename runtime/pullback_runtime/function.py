@@ -89,6 +89,9 @@ class _Call:
         return self.inputs[len(self.arguments.leaves) :]
 
 
+_QUICK: set[type] = set()  # classes for which the quicker way to an instance's own callable was tried
+
+
 class _Called:
     """Calls of an instance go to its own ``__call__``, which may be a direct callable: a descriptor, found on the class, that
     gives what this instance holds."""
@@ -213,17 +216,19 @@ class Function(_Called):
                     door = self._doors.get(method) or self._open(code, method)
         return door
 
-    def _open(self, code: int, method: str) -> Door:
+    def _open(self, code: tuple[int, int], method: str) -> Door:
         """Called with the lock."""
+        kind = type(self)
         if method == "__call__":
-            door = Door(
-                code, self, method, self._enter_call, f"{method}{_SIGNATURES[method]}{self._call.__doc__}", self._symbolic
-            )
+            about = f"{method}{_SIGNATURES[method]}{self._call.__doc__}"
+            door = Door(code[0], self, method, self._enter_call, about, self._symbolic)
             self.__call__ = door.callable
+            if kind not in _QUICK and kind.__dict__.get("__call__") is None and kind.__call__ is _Called.__call__:
+                direct.quicken(kind, self, code[1])
+                _QUICK.add(kind)
         else:
-            doc = getattr(type(self), method).__doc__
-            slow = functools.partial(self._enter, method)
-            door = Door(code, self, method, slow, f"{method}{_SIGNATURES[method]}{doc}", self._symbolic)
+            about = f"{method}{_SIGNATURES[method]}{getattr(kind, method).__doc__}"
+            door = Door(code[0], self, method, functools.partial(self._enter, method), about, self._symbolic)
             self.__dict__[method] = door.callable
         self._doors[method] = door
         return door

@@ -22,6 +22,7 @@ for it.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pullback_runtime.direct import Layout
 
 NAME = "pullback_call"
+TABLE = "pullback_calls"  # of the addresses of both functions that Python gets
 INTERRUPTED = -1  # a kernel's status
 MISS = "inttoptr (i64 1 to ptr)"  # what ``serve`` gives where the slow path has to be taken
 NEAR = 4096  # bytes of workspace that fit the stack
@@ -56,6 +58,7 @@ declare ptr @PyTuple_New(i64)
 declare ptr @PyList_New(i64)
 declare ptr @PyDict_New()
 declare i32 @PyDict_SetItem(ptr, ptr, ptr)
+declare ptr @PyObject_GetAttrString(ptr, ptr)
 declare ptr @PyDict_GetItemWithError(ptr, ptr)
 declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
 declare ptr @PyObject_Call(ptr, ptr, ptr)
@@ -71,16 +74,22 @@ declare ptr @PyMem_RawMalloc(i64)
 declare void @PyMem_RawFree(ptr)
 """
 
+_EXPORTED = f"""\
+@PyCFunction_Type = external global i8
+@name = internal constant [9 x i8] c"__call__\\00"
+@{TABLE} = constant [2 x ptr] [ptr @{NAME}, ptr @called]
+"""
+
 
 def text(layout: Layout) -> str:
     """The module, for objects that look as ``layout`` says."""
-    writers = (_size, _hold, _match, _poll, _build, _give_up, _serve, _fallback, _call)
-    return _DECLARED + "\n".join(write(layout) for write in writers) + "\n"
+    writers = (_size, _hold, _match, _poll, _build, _give_up, _serve, _fallback, _call, _called)
+    return _DECLARED + "\n".join(write(layout) for write in writers) + "\n" + _EXPORTED
 
 
-def address(layout: Layout, take_time: bool) -> int | None:
-    """The callable's code, linked once in this process and never removed; None if it would have to be compiled, which takes
-    60 ms, and may not be."""
+def address(layout: Layout, take_time: bool) -> tuple[int, int] | None:
+    """The callable's code and that of ``_called``, linked once in this process and never removed; None if it would have to be
+    compiled, which takes 60 ms, and may not be."""
     from pullback.llvm import engine, store
 
     source = text(layout)
@@ -94,9 +103,10 @@ def address(layout: Layout, take_time: bool) -> int | None:
         image = store.object_code(("callable", source), make)
     except _Absent:
         return None
-    linked = engine.Linked([image], NAME)
+    linked = engine.Linked([image], TABLE)
     _kept.append(linked)
-    return int(linked.address)
+    call, called = (ctypes.c_uint64 * 2).from_address(linked.address)
+    return call, called
 
 
 def size_guards(guards: Sequence[Any], symbols: Sequence[str]) -> list[Any] | None:
@@ -708,6 +718,31 @@ def _call(layout: Layout) -> str:
     c.block(miss)
     served = c.let(f"call ptr @fallback(ptr {slow}, ptr %args, i64 %n, ptr %names)")
     c.give(f"ptr {served}")
+    return c.text()
+
+
+def _called(layout: Layout) -> str:
+    """What Python calls for a call of an instance: the direct callable that the instance holds is entered without looking it
+    up and without building anything for it. Everything else is called as Python would."""
+    c = Code("define internal ptr @called(ptr %instance, ptr %args, ptr %named)")
+    held = c.field("%instance", layout.header)
+    with c.when(c.null(held)):
+        c.give(f"ptr {c.let('call ptr @PyObject_GetAttrString(ptr %instance, ptr @name)')}")  # which says that it has none
+    other = c.name("other")
+    c.unless(c.test("eq", c.field(held, layout.type), "@PyCFunction_Type", "ptr"), other)
+    definition, own = c.field(held, layout.header), c.field(held, layout.header + 8)
+    c.unless(c.test("eq", c.load(definition, 1, "ptr"), f"@{NAME}", "ptr"), other)
+    c.unless(c.null("%named"), other)
+    c.do(f"call void @Py_IncRef(ptr {held})")  # the instance may get another one meanwhile
+    items, count = c.byte("%args", layout.items), c.field("%args", layout.header, "i64")
+    answer = c.let(f"call ptr @{NAME}(ptr {own}, ptr {items}, i64 {count}, ptr null)")
+    c.do(f"call void @Py_DecRef(ptr {held})")
+    c.give(f"ptr {answer}")
+    c.block(other)
+    c.do(f"call void @Py_IncRef(ptr {held})")
+    answer = c.let(f"call ptr @PyObject_Call(ptr {held}, ptr %args, ptr %named)")
+    c.do(f"call void @Py_DecRef(ptr {held})")
+    c.give(f"ptr {answer}")
     return c.text()
 
 
