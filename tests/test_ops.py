@@ -119,7 +119,7 @@ def test_sympy_is_numpy(case: Case) -> None:
 
 # -- accuracy -----------------------------------------------------------------------------------------------------------
 SINGLE_ARGUMENT = [c for c in CASES if c.arity == 1 and c.op.domain and isinstance(c.op.lower, (Libm, Compose, Intrinsic))]
-# our functions promise 4 ulp; glibc documents up to 5 for gamma. Compositions add those of several calls, and near a zero of theirs
+# ours promise 4 ulp; glibc documents up to 5 for gamma. Compositions add those of several calls, and near a zero of theirs
 # the terms that cancel have errors as if the argument had been moved by a few ulp.
 LIBRARY, COMPOSED, MOVED = 5, 16, 16
 

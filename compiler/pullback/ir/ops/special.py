@@ -104,6 +104,8 @@ def _horner(coefficients: tuple[float, ...], x: Any) -> Any:
 
 def _polygamma_positive(m: Any, x: Any, order: int) -> Any:
     """For x > 0."""
+    if order == 0:
+        return _digamma_positive(m, x)
     n = order
     sign = 1.0 if n % 2 else -1.0  # of (-1)**(n+1)
     head: Any = 0.0
@@ -112,14 +114,32 @@ def _polygamma_positive(m: Any, x: Any, order: int) -> Any:
     z = x + float(SHIFT)
     inverse = 1.0 / z
     square = inverse * inverse
-    if n == 0:
-        series = tuple(-b / (2 * k) for k, b in enumerate(BERNOULLI, 1))
-        return m.log(z) - 0.5 * inverse + square * _horner(series, square) - head
     scale = math.factorial(n)
     series = tuple(b * math.factorial(2 * k + n - 1) / math.factorial(2 * k) for k, b in enumerate(BERNOULLI, 1))
     leading = math.factorial(n - 1) * m.powi(inverse, exponent=n) + 0.5 * scale * m.powi(inverse, exponent=n + 1)
     tail = leading + m.powi(inverse, exponent=n + 2) * _horner(series, square)
     return sign * (scale * head + tail)
+
+
+def _digamma_positive(m: Any, x: Any) -> Any:
+    """The terms of the first SHIFT steps, two by two from both ends, are (2 x + s) / (y + k (s - k)) with s = SHIFT - 1 and
+    y = x (x + s): their sum is one fraction, whose parts are positive. It is for small x only, where it does not overflow."""
+    last = float(SHIFT - 1)
+    small = m.lt(x, 16.0)
+    near = m.select(small, x, 0.5)
+    y = near * (near + last)
+    over: Any = 1.0
+    under = y
+    for k in range(1, SHIFT // 2):
+        term = y + k * (last - k)
+        over = over * term + under
+        under = under * term
+    head = m.select(small, (2.0 * near + last) * over / under, 0.0)
+    z = m.select(small, x + float(SHIFT), x)
+    inverse = 1.0 / z
+    square = inverse * inverse
+    series = tuple(-b / (2 * k) for k, b in enumerate(BERNOULLI, 1))
+    return m.log(z) - 0.5 * inverse + square * _horner(series, square) - head
 
 
 def _pole(m: Any, x: Any, order: int) -> Any:
