@@ -177,10 +177,14 @@ class Builder:
         self, op: Op, args: Iterable[Value], attrs: Mapping[str, Any] = NO_ATTRS, blocks: Iterable[Block] = (), name: str = ""
     ) -> tuple[Value, ...]:
         args = tuple(args)
-        blocks = tuple(blocks)
         arg_types = tuple([a.type for a in args])
-        types = op.infer(arg_types, attrs, blocks) if blocks else op.infer(arg_types, attrs)
-        outs = tuple([Value(name, t) for t in types])
+        if blocks:
+            blocks = tuple(blocks)
+            types = op.infer(arg_types, attrs, blocks)
+        else:
+            blocks = ()
+            types = op.infer(arg_types, attrs)
+        outs = (Value(name, types[0]),) if len(types) == 1 else tuple([Value(name, t) for t in types])
         self.body.append(Instr(op, outs, args, attrs, blocks, self.loc))
         return outs
 
@@ -200,6 +204,12 @@ class Builder:
 
     def const(self, value: Any, dtype: DType = f64) -> Value:
         """A constant scalar or array; equal scalars of a block are made once (zeros of either sign are kept apart)."""
+        quick: Any = None  # for plain numbers, which are most, a key that needs no array; text tells zeros and types apart
+        if type(value) is float or type(value) is int:
+            quick = (dtype, repr(value))
+            found = self._constant(quick)
+            if found is not None:
+                return found
         array = np.array(value, dtype.numpy, order="C")  # a copy: the caller's array must stay writable
         array.setflags(write=False)
         key = (dtype, array.shape, array.tobytes())
@@ -209,6 +219,8 @@ class Builder:
 
             (found,) = self.emit(OPS["const"], (), {"value": array})
             self._constants[key] = found
+        if quick is not None:
+            self._constants[quick] = found
         return found
 
     def _constant(self, key: Any) -> Value | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pullback.ir.core import Block, Func, Instr, Value, walk
-from pullback.ir.ops.base import Plain
+from pullback.ir.ops.base import Elementwise, Plain
 from pullback.ir.types import StackType
 
 
@@ -20,6 +20,17 @@ class Activity:
         after: dict[Value, list[Value]] = {}
         before: dict[Value, list[Value]] = {}
         for instr in walk(func.block):
+            if isinstance(instr.op, Elementwise):  # most instructions
+                (target,) = instr.outs
+                if differentiable(target):
+                    sources = [arg for arg in instr.args if differentiable(arg)]
+                    before[target] = sources
+                    for source in sources:
+                        if source in after:
+                            after[source].append(target)
+                        else:
+                            after[source] = [target]
+                continue
             for source, target in _arrows(instr):
                 if differentiable(source) and differentiable(target):
                     after.setdefault(source, []).append(target)
@@ -30,7 +41,7 @@ class Activity:
 
 def differentiable(value: Value) -> bool:
     kind = value.type.element if isinstance(value.type, StackType) else value.type
-    found: bool = kind.is_float
+    found: bool = kind.dtype.kind == "f"
     return found
 
 

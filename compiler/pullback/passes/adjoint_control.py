@@ -29,13 +29,12 @@ def reverse(region: Region, body: Sequence[Instr]) -> None:
     for instr in reversed(body):
         region.at = instr
         region.builder.loc = instr.loc
-        match instr.op.name:
-            case "if":
-                reverse_if(region, instr)
-            case "for" | "while":
-                reverse_loop(region, instr)
-            case _:
-                region.visit(instr)
+        if not instr.blocks:
+            region.visit(instr)
+        elif instr.op.name == "if":
+            reverse_if(region, instr)
+        else:
+            reverse_loop(region, instr)
 
 
 # -- what loops and branches have in common -----------------------------------------------------------------------------

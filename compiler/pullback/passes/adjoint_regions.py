@@ -17,7 +17,7 @@ from pullback.errors import UnsupportedError
 from pullback.ir.core import Block, Builder, Func, Instr, Value, inside, symbol_of, walk
 from pullback.ir.dims import Size
 from pullback.ir.ops import OPS
-from pullback.ir.ops.base import Update
+from pullback.ir.ops.base import Elementwise, Update
 from pullback.ir.types import StackType, Type, i64
 from pullback.passes.activity import Activity
 from pullback.passes.adjoint_line import Line
@@ -82,6 +82,9 @@ class Region(Line, ABC):
         self.overwritten: set[Value] = set()  # elements that the forward block reads for that
 
     def visit(self, instr: Instr) -> None:
+        if isinstance(instr.op, Elementwise):  # most instructions
+            super().visit(instr)
+            return
         if isinstance(instr.op.lower, Update) and instr.out in self.versions and instr.args[0] in self.versions:
             read, old = reading(instr)
             self.before.setdefault(instr, []).append(read)
@@ -113,7 +116,7 @@ class Region(Line, ABC):
         self.contribute(instr.args[0], Derivative(self.builder.emit(OPS["stack.push"], (tape, value))[0]))
 
     def contribute(self, value: Value, contribution: Derivative | None) -> None:
-        if contribution is not None and value in self.active and isinstance(value.type, StackType) and self.current(value):
+        if contribution is not None and isinstance(value.type, StackType) and value in self.active and self.current(value):
             raise UnsupportedError("the adjoint of a tape that is read in two places is not available")
         super().contribute(value, contribution)
 

@@ -21,7 +21,7 @@ from pullback.ir.types import Type, bool_
 from pullback.passes.rewrite import Definitions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)  # never mutated; frozen costs four times as much to make
 class Derivative:
     """A cotangent or tangent; see Note [Zero times infinity]."""
 
@@ -34,6 +34,8 @@ def add(b: Builder, left: Derivative | None, right: Derivative) -> Derivative:
     """The sum of two contributions; live where either is."""
     if left is None:
         return right
+    if left.mask is None and right.mask is None:
+        return Derivative(b.add(left.value, right.value), None, left.wild or right.wild)
     both = left.mask is not None and right.mask is not None
     mask = (left.mask if left.mask is right.mask else b.logical_or(left.mask, right.mask)) if both else None
     return Derivative(b.add(left.value, right.value), mask, left.wild or right.wild)
@@ -49,8 +51,8 @@ def partials(b: Builder, instr: Instr) -> tuple[Any, ...]:
     assert isinstance(op, Elementwise)
     if op.partials is None:
         return (None,) * len(instr.args)
-    terms = (Term(b, arg) for arg in instr.args)
-    found: tuple[Any, ...] = op.partials(Instructions(b), Term(b, instr.out), *terms, **instr.attrs)
+    terms = [Term(b, arg) for arg in instr.args]
+    found: tuple[Any, ...] = op.partials(Instructions(b), Term(b, instr.outs[0]), *terms, **instr.attrs)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pullback.ir.core import Block, Func, Instr, Value, symbol_of
+from pullback.ir.ops.base import Elementwise
 from pullback.passes.rewrite import changed, renamed
 
 # Effects that may be merged with an earlier equal one: checks that passed once pass again.
@@ -24,13 +25,16 @@ def cse(func: Func) -> Func:
 def _merge(block: Block, seen: MutableMapping[Any, tuple[Value, ...]], new: dict[Value, Value]) -> Block:
     body: list[Instr] = []
     for old in block.body:
-        args = tuple(new.get(a, a) for a in old.args)
-        blocks = tuple(_merge(inner, ChainMap({}, seen), new) for inner in old.blocks)
-        instr = old if args == old.args and blocks == old.blocks else Instr(old.op, old.outs, args, old.attrs, blocks, old.loc)
+        instr = old
+        if new or old.blocks:
+            args = tuple([new.get(a, a) for a in old.args])
+            blocks = tuple([_merge(inner, ChainMap({}, seen), new) for inner in old.blocks])
+            if args != old.args or blocks != old.blocks:
+                instr = Instr(old.op, old.outs, args, old.attrs, blocks, old.loc)
         if not _mergeable(instr):
             body.append(instr)
             continue
-        key = (instr.op.name, args, attrs_key(instr.attrs))
+        key = (instr.op, instr.args, attrs_key(instr.attrs)) if instr.attrs else (instr.op, instr.args)
         found = seen.get(key)
         if found is None:
             seen[key] = old.outs
@@ -42,17 +46,19 @@ def _merge(block: Block, seen: MutableMapping[Any, tuple[Value, ...]], new: dict
 
 def _mergeable(instr: Instr) -> bool:
     # each computed length is a symbol of its own, and each stack has its own buffer
+    op = instr.op
+    if isinstance(op, Elementwise):
+        return True
     return (
-        not instr.blocks
-        and instr.op.name != "stack.new"
-        and symbol_of(instr) is None
-        and (not instr.op.effect or instr.op.name in _REPEATABLE)
+        not instr.blocks and op.name != "stack.new" and symbol_of(instr) is None and (not op.effect or op.name in _REPEATABLE)
     )
 
 
 def attrs_key(attrs: Mapping[str, Any]) -> Any:
     """A hashable that is equal for equal attributes; constants by their bits, so -0.0 and NaN are themselves."""
     return tuple(
-        (key, (str(value.dtype), value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value)
-        for key, value in sorted(attrs.items())
+        [
+            (key, (value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value)
+            for key, value in sorted(attrs.items())
+        ]
     )

@@ -43,6 +43,12 @@ class _Marks:
             self._enter(instr, None)
 
     def _enter(self, instr: Instr, around: Instr | None) -> None:
+        if not instr.blocks and around is None and not instr.attrs:  # most instructions
+            for k, out in enumerate(instr.outs):
+                self.made_by[out] = (instr, k)
+            if instr.op.effect and instr.op.name != "yield":
+                self.effects.append(instr)
+            return
         entering = [(instr, around)]
         while entering:
             instr, around = entering.pop()

@@ -5,6 +5,7 @@ An instruction whose arguments did not change and that nothing replaced is reuse
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -28,12 +29,12 @@ def rewrite(func: Func, rule: Rewrite) -> Func:
 def rewrite_block(block: Block, rule: Rewrite, new: dict[Value, Value], parent: Builder | None) -> Block:
     b = Builder(parent)
     for instr in block.body:
-        args = tuple(new.get(a, a) for a in instr.args)
-        blocks = tuple(rewrite_block(inner, rule, new, b) for inner in instr.blocks)
-        if args != instr.args or blocks != instr.blocks:
-            instr, old = Instr(instr.op, instr.outs, args, instr.attrs, blocks, instr.loc), instr
-        else:
-            old = instr
+        old = instr
+        if new or instr.blocks:
+            args = tuple([new.get(a, a) for a in instr.args])
+            blocks = tuple([rewrite_block(inner, rule, new, b) for inner in instr.blocks])
+            if args != instr.args or blocks != instr.blocks:
+                instr = Instr(instr.op, instr.outs, args, instr.attrs, blocks, instr.loc)
         b.loc = instr.loc
         outs = rule(b, instr)
         if outs is None:
@@ -44,7 +45,7 @@ def rewrite_block(block: Block, rule: Rewrite, new: dict[Value, Value], parent: 
 
 
 def changed(block: Block, body: list[Instr]) -> bool:
-    return len(body) != len(block.body) or any(a is not b for a, b in zip(body, block.body, strict=True))
+    return len(body) != len(block.body) or not all(map(operator.is_, body, block.body))
 
 
 def renamed(names: Iterable[tuple[str, Value]], new: Mapping[Value, Value]) -> tuple[tuple[str, Value], ...]:

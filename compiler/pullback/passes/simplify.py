@@ -20,6 +20,7 @@ Rule: TypeAlias = Callable[[Builder, Instr, Definitions], Value | None]
 
 # What a rule for an elementwise op looks for among the operands' definitions; without one of these there is nothing to do.
 TELLING = frozenset({"const", "broadcast", "reshape", "neg", "sqrt", "norm", "logical_not"})
+ALWAYS = frozenset({"powi", "select"})  # are looked at without
 
 
 def simplify(func: Func) -> Func:
@@ -27,12 +28,15 @@ def simplify(func: Func) -> Func:
     telling: set[Value] = set()
 
     def define(instrs: Sequence[Instr]) -> None:
-        defs.add(instrs)
-        telling.update(out for instr in instrs if instr.op.name in TELLING for out in instr.outs)
+        for instr in instrs:
+            for out in instr.outs:
+                defs[out] = instr
+                if instr.op.name in TELLING:
+                    telling.add(out)
 
     def visit(b: Builder, instr: Instr) -> tuple[Value, ...] | None:
         elementwise = isinstance(instr.op, Elementwise)
-        if not elementwise or instr.op.name in ("powi", "select") or any(a in telling for a in instr.args):
+        if not elementwise or instr.op.name in ALWAYS or not telling.isdisjoint(instr.args):
             start = len(b.body)
             rules = RULES.get(instr.op.name, ())
             for rule in (*rules, fold_constants) if elementwise else rules:
