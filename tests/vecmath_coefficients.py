@@ -142,6 +142,10 @@ def exp_tables() -> dict[str, dict[str, Any]]:
             "highest": 89.0, "lowest": -105.0, "highest_half": 89.5, "highest2": 129.0, "lowest2": -151.0,
             "log2e": single(1 / ln2), "ln2": parts(ln2, 15, 24), "q": [single(c) for c in fit(4)],
         },
+        "wide": {
+            "highest": 90.0, "lowest": -110.0, "log2e": rounded(1 / ln2), "ln2": parts(ln2, 41, 53),
+            "q": [rounded(c) for c in fit(5)],
+        },
     }  # fmt: skip
 
 
@@ -168,6 +172,7 @@ def log_tables() -> dict[str, dict[str, Any]]:
     return {
         "f64": entries(53, 41, [rounded(c) for c in fit(6)]),
         "f32": entries(24, 15, [single(c) for c in fit(2)]),
+        "wide": entries(53, 41, [rounded(c) for c in fit(3)]),
     }
 
 

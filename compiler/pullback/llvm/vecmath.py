@@ -52,6 +52,7 @@ class Format:
 
 F64 = Format("f64", "double", "i64", "f64", 52, 1023)
 F32 = Format("f32", "float", "i32", "f32", 23, 127)
+WIDE = Format("wide", "double", "i64", "f64", 52, 1023)  # double precision with as many digits as single precision needs
 FORMATS = {"double": F64, "float": F32}
 inf, nan = float("inf"), float("nan")
 
@@ -295,8 +296,8 @@ class Code:
         return self.let(f"{code} {self.type(x.kind)} {x.text} to {self.type(to)}", to)
 
     def wider(self) -> Code:
-        """For double precision, in the same function."""
-        code = Code(F64, self.lanes, self.fused)
+        """For more precision in the same function."""
+        code = Code(WIDE, self.lanes, self.fused)
         code.lines, code.needs = self.lines, self.needs
         return code
 
@@ -312,4 +313,4 @@ class Code:
         return self.number(self.bits(x) ^ (bits << (31 if form is F32 else 63)))
 
 
-__all__ = ["F32", "F64", "FORMATS", "Code", "Format", "Number", "Val", "inf", "nan"]
+__all__ = ["F32", "F64", "FORMATS", "WIDE", "Code", "Format", "Number", "Val", "inf", "nan"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pullback.llvm import vecmath_tables as tables
-from pullback.llvm.vecmath import Code, Val, inf
+from pullback.llvm.vecmath import WIDE, Code, Val, inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,14 @@ def scale(m: Code, count: Val, less: int = 0) -> Val:
 
 def scaled(m: Code, e: Reduced, factor: Val | None = None) -> Val:
     """exp x, times a factor."""
-    first, second = scales(m, e.count)
+    if m.format is WIDE:  # where no power is out of range
+        first, second = scale(m, e.count), None
+    else:
+        first, second = scales(m, e.count)
     if factor is not None:
         first = first * factor
-    return m.fma(first, e.p, first) * second
+    value = m.fma(first, e.p, first)
+    return value if second is None else value * second
 
 
 def exp(m: Code, x: Val) -> Val:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pullback.llvm import vecmath_tables as tables
-from pullback.llvm.vecmath import Code, Val, inf, nan
+from pullback.llvm.vecmath import WIDE, Code, Val, inf, nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _scale(m: Code, x: Val, e: Val) -> Val:
 
 
 def logarithm(m: Code, x: Val) -> Val:
-    parts = split(m, x)
+    parts = split(m, x, subnormal=m.format is not WIDE)
     return _sum(m, parts.e, parts.m - 1.0, parts.m + 1.0, _scale(m, x, parts.e))
 
 

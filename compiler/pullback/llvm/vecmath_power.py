@@ -39,29 +39,24 @@ def _precise_log(m: Code, x: Val) -> tuple[Val, Val]:
     return m.quick_sum(b, low)
 
 
-def pow_(m: Code, x: Val, y: Val) -> Val:
+def _of_size(m: Code, size: Val, y: Val) -> Val:
+    """The power of a number that is not negative, whose exponent is finite."""
     if m.format is F32:
         wide = m.wider()
-        return m.narrowed(_pow(wide, m.widened(x), m.widened(y), precise=False))
-    return _pow(m, x, y, precise=True)
+        return m.narrowed(scaled(wide, reduced(wide, m.widened(y) * logarithm(wide, m.widened(size)))))
+    high, low = _precise_log(m, size)
+    high = m.select(size < inf, high, size)
+    high = m.select(m.eq(size, 0.0), -inf, high)
+    product, error = m.two_product(y, high)
+    error = m.select(m.fabs(product) < 1100.0, m.fma(y, low, error), 0.0)
+    return scaled(m, reduced(m, product, low=error))
 
 
-def _pow(m: Code, x: Val, y: Val, precise: bool) -> Val:
+def pow_(m: Code, x: Val, y: Val) -> Val:
     """With the special cases of C's function. The exponent is bounded, so that its product with log 1 is 0."""
-    size = m.fabs(x)
-    bounded = m.most(m.least(y, GREAT), -GREAT)
-    if precise:
-        high, low = _precise_log(m, size)
-        high = m.select(size < inf, high, size)
-        high = m.select(m.eq(size, 0.0), -inf, high)
-        product, error = m.two_product(bounded, high)
-        error = m.select(m.fabs(product) < 1100.0, m.fma(bounded, low, error), 0.0)
-        value = scaled(m, reduced(m, product, low=error))
-    else:
-        value = scaled(m, reduced(m, bounded * logarithm(m, size)))
+    value = _of_size(m, m.fabs(x), m.most(m.least(y, GREAT), -GREAT))
     whole, odd = _whole_and_odd(m, m.fabs(y))
-    negative = m.negative(x)
-    value = m.select(m.both(negative, odd), -value, value)
+    value = m.select(m.both(m.negative(x), odd), -value, value)
     undefined = m.both(m.both(x < 0.0, x > -inf), m.opposite(whole))
     value = m.select(undefined, m.select(m.is_nan(y), y, nan), value)
     return m.select(m.either(m.eq(y, 0.0), m.eq(x, 1.0)), 1.0, value)
