@@ -19,6 +19,7 @@ from typing import Any
 
 from tests.bench.frame import OURS, Calls, Contestant, Task, explained, failing
 
+OVER = "over the limit"
 AGAIN = 5.0  # seconds: one whose second gradient takes longer is not measured further
 
 
@@ -66,7 +67,7 @@ def child(kind: str, task: str, contestant: str, limit: float, settings: dict[st
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return Start(problem=f"over {limit:.0f} s")
+        return Start(problem=f"{OVER}, {limit:.0f} s")
     lines = out.splitlines()
     if process.returncode or not lines:
         return Start(problem=f"the process ended with status {process.returncode}")

@@ -31,7 +31,7 @@ def prepare(task: Task) -> Calls:
     outputs = written(task, x)
     target = outputs[0] if task.seed is None else hy.sum([float(s) * o for s, o in zip(task.seed, outputs, strict=True)])
     table = hy.diff_tensors([target], diff_args=x, diff_order=1)
-    compact = count >= 1000 or name == "van_der_pol"
+    compact = count >= 30 or name in ("van_der_pol", "dag")
     value = hy.cfunc(outputs, vars=x, compact_mode=compact)
     both = hy.cfunc([*outputs, *table.gradient], vars=x, compact_mode=compact)
     point = np.concatenate([np.ravel(a) for a in task.args]).astype(float)
@@ -59,7 +59,16 @@ def written(task: Task, x: list[Any]) -> list[Any]:
         return [hy.sum([100.0 * (b - a * a) ** 2.0 + (1.0 - a) ** 2.0 for a, b in itertools.pairwise(x)])]
     if name == "van_der_pol":
         return list(programs.retold(task.function, np=Words)(x[:2], x[2]))
+    if name == "bodies":  # a sum, as heyoka wants it: a chain of subtractions takes it minutes
+        masses = task.function.__closure__[0].cell_contents  # type: ignore[attr-defined]  # a plain function
+        pairs = itertools.combinations(range(len(masses)), 2)
+        return [hy.sum([-masses[i] * masses[j] / distance(x, i, j) for i, j in pairs])]
     return [programs.retold(task.function, np=Words)(x)]
+
+
+def distance(x: list[Any], i: int, j: int) -> Any:
+    dx, dy, dz = (x[3 * i + k] - x[3 * j + k] for k in range(3))
+    return hy.sqrt(dx * dx + dy * dy + dz * dz + 0.01)
 
 
 def elementwise(task: Task) -> Calls:
