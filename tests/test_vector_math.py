@@ -275,6 +275,35 @@ def test_bits_in_long_straight_line_code():
     assert np.array_equal(bits(np.array(kernel(list(x)))), bits(np.concatenate([call(name, x) for name in names])))
 
 
+def several(x):
+    return np.exp(x) + np.sin(3 * x) * np.tanh(x) + np.log1p(x * x)
+
+
+def test_bits_in_loops_of_other_kinds():
+    """Elements that do not lie side by side, rows of an outer loop, a loop of the program, and every level of optimisation."""
+    import pullback as pb
+
+    x = np.random.default_rng(5).normal(size=63)
+    want = bits(pb.compile(several)(x))
+    backwards = pb.compile(lambda x: several(x[::-1]))
+    assert np.array_equal(bits(np.ascontiguousarray(backwards(x)[::-1])), want)
+    table = pb.compile(lambda x: several(x.reshape(9, 7).T))
+    assert np.array_equal(bits(np.ascontiguousarray(table(x).T)).ravel(), want)
+    rows = pb.compile(lambda x: several(x.reshape(21, 3)))
+    assert np.array_equal(bits(rows(x)).ravel(), want)
+
+    @pb.compile
+    def one_by_one(x):
+        out = np.zeros(len(x))
+        for i in range(len(x)):
+            out[i] = several(x[i])
+        return out
+
+    assert np.array_equal(bits(one_by_one(x)), want)
+    for opt in (0, 1, 3):
+        assert np.array_equal(bits(pb.compile(several, opt=opt)(x)), want), opt
+
+
 def test_bits_of_gradients():
     import pullback as pb
 
