@@ -41,10 +41,17 @@ def _machine(level: int) -> Any:
 
 @functools.cache
 def _builder(level: int) -> Any:
-    options = llvm.create_pipeline_tuning_options(speed_level=level)
-    options.loop_vectorization = options.loop_interleaving = options.loop_unrolling = level > 1
-    options.slp_vectorization = level > 2  # the costliest switch by far, and our loops are vectorised as loops
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.loop_interleaving = options.loop_unrolling = level > 2  # nests come in vectors
+    options.slp_vectorization = level > 2  # the costliest switch by far
     return llvm.create_pass_builder(_machine(level), options)
+
+
+@functools.cache
+def _inliner() -> Any:
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    return passes
 
 
 @functools.cache
@@ -57,6 +64,7 @@ def _short_list() -> Any:
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
     passes.add_new_gvn_pass()
+    passes.add_dead_store_elimination_pass()  # of sums that several rows are added to, only the last one is stored
     passes.add_aggressive_dce_pass()
     return passes
 
@@ -67,8 +75,8 @@ def _jit() -> Any:
 
 
 class Module:
-    """A parsed and verified module. ``level`` 0 emits it as it is, 1 runs a short list of passes, 2 LLVM's standard pipeline
-    without its vectoriser for straight-line code, 3 all of it."""
+    """A parsed and verified module. ``level`` 0 emits it as it is, 1 runs a short list of passes, 2 what LLVM does for each
+    function (which knows loops; half of what its pipeline for modules takes, with the same code for ours), 3 all it can do."""
 
     def __init__(self, text: str, level: int):
         with LOCK:
@@ -78,11 +86,21 @@ class Module:
             self.module.verify()
             self.module.triple = machine.triple
             self.module.data_layout = str(machine.target_data)
-            if level == 1:
-                _short_list().run(self.module, _builder(level))
-            elif level:
-                builder = _builder(level)
-                builder.getModulePassManager().run(self.module, builder)
+            self._optimize(level)
+
+    def _optimize(self, level: int) -> None:
+        if level == 1:
+            _short_list().run(self.module, _builder(level))
+        elif level == 2:
+            builder = _builder(level)
+            _inliner().run(self.module, builder)
+            passes = builder.getFunctionPassManager()
+            for function in self.module.functions:
+                if not function.is_declaration:
+                    passes.run(function, builder)
+        elif level:
+            builder = _builder(level)
+            builder.getModulePassManager().run(self.module, builder)
 
     def text(self) -> str:
         with LOCK:
