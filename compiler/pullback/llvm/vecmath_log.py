@@ -61,7 +61,7 @@ def _sum(m: Code, e: Val, f: Val, d: Val, scale: Val) -> Val:
 
 def _scale(m: Code, x: Val, e: Val) -> Val:
     """e, or what makes the logarithm of x NaN or infinite: NaN and infinity are themselves, 0 is a pole, and there is none of
-    what is less (by the sign, which vectors need not compare). So early, it takes no time of its own."""
+    what is less (by the sign, which vectors need not compare). So early, nothing waits for it."""
     e = m.select(x < inf, e, x)
     e = m.select(m.negative(x), nan, e)
     return m.select(m.eq(x, 0.0), -inf, e)
@@ -102,9 +102,8 @@ def _log_to_base(m: Code, x: Val, base: tuple[float, float], two: tuple[float, f
     error = m.fma(high, base[1], m.fma(low, base[0], error))
     if two[1]:
         error = m.fma(parts.e, two[1], error)
-    scale = _scale(m, x, parts.e)
-    total, lost = m.quick_sum(scale * two[0] if two[0] != 1.0 else scale, product)
-    return total + m.select(x > 0.0, m.select(x < inf, lost + error, 0.0), 0.0)
+    total, lost = m.quick_sum(parts.e * two[0] if two[0] != 1.0 else parts.e, product)
+    return total + (lost + (error + _scale(m, x, m.const(0.0))))
 
 
 def log2(m: Code, x: Val) -> Val:
