@@ -14,7 +14,6 @@ from pullback.frontends.traced import SizeGuard, Traced, ValueGuard
 from pullback.ir.core import Func, Instr, Value
 from pullback.ir.dims import Dim, Size, evaluate
 from pullback.llvm import Options, compile_kernel
-from pullback.llvm.callable import size_guards
 from pullback.passes.adjoint import adjoint
 from pullback.passes.pipeline import checked, differentiate, optimize, prepare, push_forward
 from pullback.passes.rewrite import with_results
@@ -87,6 +86,8 @@ class Specialization:
     def guards(self, symbols: Sequence[str]) -> list[Any] | None:
         """What lengths must fulfil: (relation, left, right, outcome), sizes over the numbers of ``symbols``. None if they speak
         of other symbols."""
+        from pullback.llvm.callable import size_guards  # when a function is called often
+
         return size_guards([guard for guard in self.traced.guards if isinstance(guard, SizeGuard)], symbols)
 
     def _ranks_of_params(self) -> list[int]:

@@ -71,6 +71,13 @@ class Build:
     RESULT, TUPLE, LIST, DICT, OBJECT, MAKE = range(6)
 
 
+def numbers() -> str:
+    """All of them."""
+    kinds = (Word, Match, Axis, Size, Where, Guard, Result, Build)
+    found = [(name, value) for kind in kinds for name, value in vars(kind).items() if type(value) is int]
+    return str((MOST, DEPTH, found))
+
+
 # -- the look of objects ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -169,6 +176,7 @@ def tracing(change: int) -> None:
 _maker: Callable[[Layout, bool], tuple[int, int] | None] | None = None
 _address: tuple[int, int] | None = None
 _broken = False
+_looked = False  # whether it was looked for on the disk
 
 
 def set_maker(make: Callable[[Layout, bool], tuple[int, int] | None]) -> None:
@@ -178,12 +186,12 @@ def set_maker(make: Callable[[Layout, bool], tuple[int, int] | None]) -> None:
 
 def address(calls: int) -> tuple[int, int] | None:
     """Where the machine code is; None as long as it is not worth making after so many calls, and where it cannot be used."""
-    global _address, _broken
-    if _address is not None or _broken or calls < PATIENCE or _maker is None:
+    global _address, _broken, _looked
+    if _address is not None or _broken or calls < (PRICE if _looked else PATIENCE) or _maker is None:
         return _address
     with _lock:
         if _address is None and not _broken:
-            found = layout()
+            found, _looked = layout(), True
             try:
                 if found is not None and all(numpy_functions()):
                     _address = _maker(found, calls >= PRICE)

@@ -6,6 +6,19 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from pullback_runtime.direct import MOST
+
+MISS = "inttoptr (i64 1 to ptr)"  # what ``serve`` gives where the slow path has to be taken
+
+# Words of a call's own memory, on the stack.
+HELD, BYTES, SPANS, BAD = range(4)
+INPUTS = 8
+CELLS, OUTPUTS, RESULTS, MADE, GIVEN, HOLDS, SIZES = (INPUTS + k * MOST for k in range(1, 8))
+RANGES = SIZES + MOST
+DIMS = RANGES + 3 * MOST
+CAPTURED = DIMS + 64
+STATE = CAPTURED + MOST
+
 
 class Code:
     """One function. Values are names such as ``%v3`` or literals; what is no pointer is an ``i64`` unless it says so."""
@@ -132,3 +145,8 @@ class Choice:
 
     def close(self) -> None:
         self._code.block(self._after)
+
+
+def next_rows(c: Code, pc: str, at: str, count: str | int) -> None:
+    """Move the cursor in ``pc`` behind ``count`` words."""
+    c.store(c.at(at, count), pc, kind="ptr")
