@@ -43,6 +43,7 @@ import numpy as np
 
 from pullback.ir.core import Block, Func, Instr, Value
 from pullback.ir.dims import Dim
+from pullback.ir.ops.base import Elementwise
 from pullback.ir.types import DTYPES, AnyType
 
 PLAIN_NAME = re.compile(r"[\w.]+")
@@ -84,9 +85,9 @@ def key(func: Func) -> bytes:
     Names of the function and of its values, locations and the side table of names do not count; types, attributes and the
     bits of constants do.
     """
-    names = {value: str(k) for k, value in enumerate(_definitions(func))}
+    printer = _Printer({}, exact=True)
+    printer.names = names = {value: f"%{k}" for k, value in enumerate(_definitions(func))}
     _share_names(func, names)
-    printer = _Printer(names, exact=True)
     printer.lines.append(", ".join(printer.type(p.type) for p in func.params))
     printer.block(func.block, "")
     import hashlib  # loads OpenSSL, which takes 10 ms
@@ -187,6 +188,10 @@ class _Printer:
             self.instr(instr, indent)
 
     def instr(self, instr: Instr, indent: str) -> None:
+        if self.exact and isinstance(instr.op, Elementwise) and not instr.attrs:  # the rest follows
+            names = self.names
+            self.lines.append(f"{instr.op.name} {' '.join([names[a] for a in instr.args])}")
+            return
         head = f"{indent}{self.values(instr.outs)} = {instr.op.name}" if instr.outs else indent + instr.op.name
         if instr.op.name == "const" and not instr.args:
             head += f" {self.constant(instr.attrs['value'])}"
