@@ -118,3 +118,17 @@ def test_captured_steps_are_compared_as_a_whole():
     assert f.cache_info().specializations == 3  # the sign of a zero counts
     steps.append(("mul", 3, 3))
     assert f(x) == pytest.approx(math.sin(-1.0) ** 2)
+
+
+def test_what_a_check_tells_is_there_when_it_holds():
+    """The lengths in a check's message come from another piece of the code and are used after the check, too."""
+
+    @pb.compile
+    def f(x, mask, y):
+        chosen = x[mask]
+        return np.sum(chosen * y) + chosen.shape[0] * np.sum(y)
+
+    x, mask = np.array([1.0, -2.0, 3.5]), np.array([True, False, True])
+    assert f(x, mask, np.array([2.0, -1.0])) == pytest.approx(-1.5 + 2 * 1.0)
+    with pytest.raises(pb.PullbackError):
+        f(x, mask, np.array([2.0, -1.0, 4.0]))

@@ -16,6 +16,7 @@ from typing import Any
 from pullback.ir.ops.base import Libm
 from pullback.llvm.body import Body
 from pullback.llvm.functions import TYPES, literal
+from pullback.llvm.pieces import operands
 from pullback.llvm.vecmath_library import OWN
 from pullback.loops.nest import Node
 
@@ -97,6 +98,8 @@ class Straight(Body):
                 self._call(statement.nodes)
                 continue
             if not isinstance(statement, Node):
+                for node in operands(statement):  # loaded before a check splits the code
+                    self.name(node)
                 super().statements([statement])
                 continue
             form = self._form(statement) if statement.kind == "op" else None
@@ -105,10 +108,10 @@ class Straight(Body):
                 if statement in slots:
                     self.keep(statement, slots[statement])
                 continue
-            operands = [names.get(a) or self.name(a) for a in statement.args]
+            given = [names.get(a) or self.name(a) for a in statement.args]
             self._count += 1
             name = names[statement] = f"%a{self._count}"
-            lines.append(f"  {name} = {form.format(*operands)}")
+            lines.append(f"  {name} = {form.format(*given)}")
             if statement in slots:
                 kind, slot = TYPES[statement.dtype.name], slots[statement]
                 lines.append(f"  {name}p = getelementptr i64, ptr %frame, i64 {slot}\n  store {kind} {name}, ptr {name}p")
