@@ -38,8 +38,8 @@ def place(tmp_path, monkeypatch):
     """An empty cache, and a process that has compiled nothing."""
     where = tmp_path / "cache"
     monkeypatch.setenv("PULLBACK_CACHE_DIR", str(where))
-    monkeypatch.delenv("PULLBACK_CACHE", raising=False)
-    monkeypatch.delenv("PULLBACK_CACHE_SIZE", raising=False)
+    for name in ("PULLBACK_CACHE", "PULLBACK_CACHE_SIZE", "PULLBACK_CHECK"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(store, "_told", set())
     monkeypatch.setattr(store, "_sources", lambda: "the same")  # also while somebody is editing them
     store.machine.cache_clear()
@@ -452,6 +452,13 @@ def test_another_process_neither_traces_nor_loads_llvm(place, tmp_path):
     assert second.split()[:2] == first.split()[:2]
     if sys.platform == "linux":
         assert second.split()[2:] == ["False", "False"]
+
+
+def test_who_wants_to_see_the_passes_sees_them(place, tmp_path):
+    path = script(tmp_path)
+    run(path)
+    for name, value in (("PULLBACK_CHECK", "1"), ("PULLBACK_DUMP", "adjoint")):
+        assert run(path, **{name: value})[0].split()[2] == "True"
 
 
 @pytest.mark.parametrize("change", [("np.tanh(x) * SCALE", "np.sin(x) * SCALE"), ("SCALE = 1.0", "SCALE = 2.0")])

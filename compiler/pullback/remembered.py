@@ -12,6 +12,7 @@ record (a text, another kind of derivative) makes the trace after all, and is ad
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -111,7 +112,8 @@ class Memory:
 
 def memory_of(function: Any, arguments: Arguments) -> Memory | None:
     """Where a trace of ``function`` for ``arguments`` is remembered; None if it depends on what has no name."""
-    if store.current() is None:
+    watching = any(os.environ.get(name, "0") not in ("", "0") for name in ("PULLBACK_CHECK", "PULLBACK_DUMP"))
+    if watching or store.current() is None:  # somebody wants to see the passes work
         return None
     try:
         identity = Identity(function)
