@@ -191,6 +191,18 @@ def test_accuracy(name, dtype):
     assert found <= ULPS, f"{found} ulp at {[a[at] for a in args]}"
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_next_to_multiples_of_a_right_angle(name, dtype):
+    """Where nearly nothing is left of the argument, near and far."""
+    rng = np.random.default_rng(6)
+    counts = np.exp2(rng.uniform(0, 38 if dtype == "f64" else 21, 300)).astype(int)
+    x = np.array([float(mp.mpf(int(k)) * mp.pi / 2) for k in counts], DTYPES[dtype])
+    args = (np.concatenate([x, np.nextafter(x, DTYPES[dtype](0))]),)
+    found, at = worst(name, args, call(name, *args))
+    assert found <= ULPS, f"{found} ulp at {args[0][at]}"
+
+
 SPECIAL = (0.0, -0.0, inf, -inf, nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 4.0, 5e-324, -5e-324, 1e-310, 1e308, -1e308)
 SPECIAL += (1e-300, 2.0**52 + 1, -(2.0**52 + 1), 2.0**53, 4503599627370495.5, 1e-40, 8.0, 1000.0, 1024.0, -1074.0, -1075.0)
 

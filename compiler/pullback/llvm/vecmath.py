@@ -267,11 +267,11 @@ class Code:
             f"select {self.type('i1')} {condition.text}, {wide} {self.text(yes, kind)}, {wide} {self.text(no, kind)}", kind
         )
 
-    def least(self, x: Val, most: Number) -> Val:
+    def at_most(self, x: Val, most: Number) -> Val:
         """The smaller one; NaN stays."""
         return self.select(x > most, most, x)
 
-    def most(self, x: Val, least: Number) -> Val:
+    def at_least(self, x: Val, least: Number) -> Val:
         return self.select(x < least, least, x)
 
     def both(self, a: Val, b: Val) -> Val:

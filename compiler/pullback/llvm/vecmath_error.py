@@ -24,7 +24,7 @@ def erf(m: Code, x: Val) -> Val:
     """Where exp(-x**2) R is subtracted from 1, its last digits do not matter."""
     k = tables.ERROR[m.format.name]
     size = m.fabs(x)
-    far = m.least(size, k.most)  # beyond, the value is 1
+    far = m.at_most(size, k.most)  # beyond, the value is 1
     rest = _far(m, far, k.shift, k.short)
     value = m.fma(-rest, scaled(m, reduced(m, -(far * far), highest=None, lowest=None)), 1.0)
     near = m.fma(size, m.poly(k.near, size * size), size)
@@ -40,7 +40,7 @@ def erfc(m: Code, x: Val) -> Val:
 
 def _erfc(m: Code, x: Val, k: SimpleNamespace, precise: bool) -> Val:
     """``precise``: the rounding error of the square matters."""
-    size = m.least(m.fabs(x), k.most_c)  # beyond, the value is 0 or 2
+    size = m.at_most(m.fabs(x), k.most_c)  # beyond, the value is 0 or 2
     square, error = m.two_product(size, size) if precise else (size * size, None)
     e = reduced(m, -square, low=None if error is None else -error, highest=None)
     value = scaled(m, e, _far(m, size, k.shift_c, k.long))

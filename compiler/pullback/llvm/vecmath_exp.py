@@ -27,9 +27,9 @@ def reduced(m: Code, x: Val, lowest: float | None = -inf, highest: float | None 
     """Of ``x + low``. Beyond the ends of the range x is moved to where the result is 0 or infinite; None: not needed."""
     e = tables.EXP[m.format.name]
     if highest is not None:
-        x = m.least(x, e.highest if highest == inf else highest)
+        x = m.at_most(x, e.highest if highest == inf else highest)
     if lowest is not None:
-        x = m.most(x, e.lowest if lowest == -inf else lowest)
+        x = m.at_least(x, e.lowest if lowest == -inf else lowest)
     count, k = _nearest(m, x, e.log2e)
     r = m.fma(k, -e.ln2[0], x)
     r = m.fma(k, -e.ln2[1], r) if low is None else r + m.fma(k, -e.ln2[1], low)
@@ -77,7 +77,7 @@ def exp(m: Code, x: Val) -> Val:
 def exp2(m: Code, x: Val) -> Val:
     """k is the nearest whole number; what is left is exact."""
     e = tables.EXP[m.format.name]
-    x = m.most(m.least(x, e.highest2), e.lowest2)
+    x = m.at_least(m.at_most(x, e.highest2), e.lowest2)
     count, k = _nearest(m, x, 1.0)
     return scaled(m, Reduced(count, _expm1_small(m, (x - k) * (e.ln2[0] + e.ln2[1])), k))
 

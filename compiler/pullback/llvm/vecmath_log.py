@@ -75,7 +75,7 @@ def logarithm(m: Code, x: Val) -> Val:
 def _log_of_sum(m: Code, u: Val, error: Val, more: Val | None = None) -> Val:
     """log(u + error), plus ``more`` times log 2, for the sum u of 1 and something, and its error."""
     form = m.format
-    parts = split(m, m.most(u, m.format.tiny), subnormal=False)  # for numbers that are not positive, whatever is finite
+    parts = split(m, m.at_least(u, m.format.tiny), subnormal=False)  # for numbers that are not positive, whatever is finite
     twice = m.number(((form.bias + 1) << form.fraction) - parts.unscaled)  # twice 2**-e, which may itself be out of range
     half = 0.5 * error
     f, d = m.fma(half, twice, parts.m - 1.0), m.fma(half, twice, parts.m + 1.0)

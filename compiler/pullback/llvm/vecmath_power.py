@@ -54,7 +54,7 @@ def _of_size(m: Code, size: Val, y: Val) -> Val:
 
 def pow_(m: Code, x: Val, y: Val) -> Val:
     """With the special cases of C's function. The exponent is bounded, so that its product with log 1 is 0."""
-    value = _of_size(m, m.fabs(x), m.most(m.least(y, GREAT), -GREAT))
+    value = _of_size(m, m.fabs(x), m.at_least(m.at_most(y, GREAT), -GREAT))
     whole, odd = _whole_and_odd(m, m.fabs(y))
     value = m.select(m.both(m.negative(x), odd), -value, value)
     undefined = m.both(m.both(x < 0.0, x > -inf), m.opposite(whole))

@@ -39,13 +39,16 @@ def _turned(m: Code, size: Val, precise: bool) -> Turned:
     t = tables.TRIG[m.format.name]
     shifted = m.fma(size, 2.0 * t.inverse_pi, m.format.shifter)
     k = shifted - m.format.shifter
-    *parts, last = [-0.5 * p for p in (t.pi if m.fused else t.pi_short)]
-    r = before = size
+    *parts, middle, last = [-0.5 * p for p in (t.pi if m.fused else t.pi_short)]
+    r = size
     for part in parts:
-        r, before = m.fma(k, part, r), r
+        r = m.fma(k, part, r)
     if not precise:
-        return Turned(m.bits(shifted), m.fma(k, last, r), None)
-    low = m.fma(k, parts[-1], before - r)
+        return Turned(m.bits(shifted), m.fma(k, last, m.fma(k, middle, r)), None)
+    product = k * middle
+    r, low = m.two_sum(r, product)  # either may be the larger one
+    if m.fused:  # otherwise the product is exact
+        low = low + m.fma(k, middle, -product)
     return Turned(m.bits(shifted), r, m.fma(k, last, low))
 
 
