@@ -89,7 +89,7 @@ def measured(task: Task, options: argparse.Namespace, before: dict[str, str], co
         for contestant in task.contestants:
             name = contestant.name
             unasked = name != OURS and options.against and name not in options.against
-            if unasked or (options.quick and contestant.slow):
+            if unasked or (options.quick and (contestant.slow or not contestant.quick)):
                 out[name] = "left out"
             elif before.get(name, "").startswith(fresh.OVER):
                 out[name] = before[name]

@@ -24,7 +24,7 @@ MODELS = ("network", "gaussian_process", "mixture", "memory_network")
 @dataclass(frozen=True)
 class Peer:
     """A library, the module here that speaks it, the programs it can do; and the tasks at which it takes so long to compile or
-    to run that a quick look goes without it."""
+    to run that a quick look goes without it. One that is not ``quick`` is left out of every quick look."""
 
     name: str
     library: str
@@ -33,6 +33,7 @@ class Peer:
     slow: Collection[str] = ()
     compiles: bool = True
     prepare: str = "prepare"
+    quick: bool = True
 
 
 PEERS = (
@@ -49,13 +50,14 @@ PEERS = (
     Peer("CasADi, C", "casadi", "peers_casadi", SYMBOLIC,
          ("dag-1e4", "dag-1e5", "bodies-20", "bodies-50"), prepare="prepare_c"),
     Peer("SymEngine", "symengine", "peers_symengine", ("sine", "rosenbrock", *FORMULAS),
-         ("dag-1e4", "dag-1e5", "bodies-20", "bodies-50", "rosenbrock-1000")),
+         ("dag-1e4", "dag-1e5", "bodies-20", "bodies-50", "rosenbrock-1000"), quick=False),
     Peer("heyoka", "heyoka", "peers_heyoka", ("sine", "rosenbrock", "elementwise", "van_der_pol", *FORMULAS),
          ("dag-1e4", "dag-1e5", "bodies-50", "van-der-pol")),
-    Peer("Numba by hand", "numba", "peers_numba", (*NUMERIC, "bodies")),
+    Peer("Numba by hand", "numba", "peers_numba", (*NUMERIC, "bodies"), quick=False),
     Peer(
         "autograd", "autograd", "peers_autograd", (*NUMERIC, *FORMULAS, *MODELS),
-        ("dag-1e4", "dag-1e5", "bodies-50", "van-der-pol", "lstm-2-1024", "lstm-4-4096", "mixture-d64-K50"), compiles=False,
+        ("dag-1e4", "dag-1e5", "bodies-50", "van-der-pol", "lstm-2-1024", "lstm-4-4096", "mixture-d64-K50"),
+        compiles=False, quick=False,
     ),
 )  # fmt: skip  # one peer, a few lines
 
@@ -79,7 +81,7 @@ def of(task: Task) -> list[Contestant]:
         if program in peer.programs and importlib.util.find_spec(peer.library) and peer.name not in NEVER.get(task.name, ()):
             load = functools.partial(importlib.import_module, f"tests.bench.{peer.module}")
             prepare = functools.partial(prepared, load, peer.prepare, task)
-            found.append(Contestant(peer.name, prepare, load, peer.compiles, task.name in peer.slow))
+            found.append(Contestant(peer.name, prepare, load, peer.compiles, task.name in peer.slow, peer.quick))
     return found
 
 

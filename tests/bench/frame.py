@@ -31,13 +31,15 @@ class Calls:
 @dataclass(frozen=True)
 class Contestant:
     """``prepare`` imports, compiles and binds; None if the contestant is not installed. ``load`` only imports. One that
-    ``compiles`` takes part in the race from the source to the first gradient; a ``slow`` one is left out of a quick look."""
+    ``compiles`` takes part in the race from the source to the first gradient; one that is ``slow``, or not ``quick``, is
+    left out of a quick look."""
 
     name: str
     prepare: Callable[[], Calls | None]
     load: Callable[[], Any] = lambda: None
     compiles: bool = False
     slow: bool = False
+    quick: bool = True
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def in_turns(functions: Mapping[str, Callable[[], Any]], seconds: float) -> dict
     """Seconds per call: samples of every function, one of each in every round. One that has had its share of the time sits out
     the rounds that are left, so that a slow one leaves time to the quick ones."""
     samples: dict[str, list[float]] = {name: [] for name in functions}
-    repeats = {name: enough(f, samples[name]) for name, f in functions.items()}
+    repeats = {name: enough(f, samples[name], min(WARM, seconds / 10)) for name, f in functions.items()}
     spent = dict.fromkeys(functions, 0.0)
     share = seconds / max(1, len(functions))
     end = time.perf_counter() + seconds
@@ -179,14 +181,14 @@ def wanted(samples: list[float], late: bool) -> bool:
     return len(samples) < (LEAST if late else MOST)
 
 
-def enough(function: Callable[[], Any], samples: list[float]) -> int:
+def enough(function: Callable[[], Any], samples: list[float], warm: float) -> int:
     """How many calls make a sample: found by trying, since first calls are slow and the very first may compile. The time of a
     very long call is a sample already."""
     first = timed(function, 1)
     if first > SLOW:
         samples.append(first)
         return 1
-    end = time.perf_counter() + WARM
+    end = time.perf_counter() + warm
     for _ in range(MOST):  # some libraries spend more time on what is called more often
         function()
         if time.perf_counter() > end:

@@ -137,6 +137,7 @@ def task(
     why: str = "sums in other orders",
     memory: bool = False,
     small: Sequence[Any] = (),
+    quick: bool = False,
 ) -> Task:
     contestants = [Contestant("pullback", lambda: ours(function, args, wrt, small)), *more, Contestant("C by hand", c)]
     if jax is not None:
@@ -152,7 +153,7 @@ def task(
         calls = ours(function, args, wrt)  # then only the differences say whether it is right
         return calls.gradient()
 
-    return Task(name, about, function, lambda: args, wrt, lambda _: contestants, reference, tolerance, why, memory)
+    return Task(name, about, function, lambda: args, wrt, lambda _: contestants, reference, tolerance, why, memory, quick=quick)
 
 
 # -- the tasks --------------------------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ def tasks() -> list[Task]:
         task(
             "lorenz", "RK4 of the Lorenz system, 1000 steps", lorenz, state, (0, 1, 2, 3),
             lambda: lorenz_c(state), lorenz_in_jax,
-            tolerance=1e-7, why="the system is chaotic: a rounding error grows by 1e4 over the interval",
+            tolerance=1e-7, why="the system is chaotic: a rounding error grows by 1e4 over the interval", quick=True,
         ),
         task(
             "pendulum", "a while loop over scalars, 10^6 trips", pendulum, swing, (0, 1, 2),
@@ -240,7 +241,7 @@ def tasks() -> list[Task]:
         ),
         task(
             "tridiagonal", "elimination and back substitution in place, n = 1000", tridiagonal, bands, (0, 1, 2, 3),
-            lambda: native.by_hand("loops.c", "tridiagonal", (*bands, n), ((n,),) * 4),
+            lambda: native.by_hand("loops.c", "tridiagonal", (*bands, n), ((n,),) * 4), quick=True,
         ),
         task(
             "seidel", "20 Gauss-Seidel sweeps in place, n = 50", seidel, (A, b), (0, 1),

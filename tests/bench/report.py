@@ -44,14 +44,14 @@ COLUMNS: tuple[tuple[str, Callable[[dict[str, dict[str, Any]]], str]], ...] = (
     ("value", lambda c: duration(c.get(OURS, {}).get("value"))),
     ("value + gradient", lambda c: duration(c.get(OURS, {}).get("gradient"))),
     ("best peer", lambda c: named(best(c, "gradient"))),
-    ("its ratio", lambda c: times(against(c, "gradient"))),
+    ("ratio", lambda c: times(against(c, "gradient"))),
     ("NumPy", lambda c: times(against(c, "gradient", "NumPy by hand"))),
     ("C", lambda c: times(against(c, "gradient", "C by hand"))),
     ("JAX", lambda c: times(against(c, "gradient", "JAX"))),
     ("cold", lambda c: duration(c.get(OURS, {}).get("cold"))),
     ("cached", lambda c: duration(c.get(OURS, {}).get("cached"))),
-    ("JAX", lambda c: times(against(c, "cold", "JAX"))),
-    ("CasADi's C", lambda c: times(against(c, "cold", "CasADi, C"))),
+    ("JAX, cold", lambda c: times(against(c, "cold", "JAX"))),
+    ("CasADi's C, cold", lambda c: times(against(c, "cold", "CasADi, C"))),
 )
 
 

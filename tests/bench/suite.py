@@ -41,7 +41,7 @@ def numbers() -> list[Task]:
         task("sine", "x*y + sin(x) of two floats", programs.sine, lambda: (1.3, 0.7), (0, 1)),
         *(
             task(f"rosenbrock-{name}", f"Rosenbrock's function, n = {n}", programs.rosenbrock, lambda n=n: inputs.rosenbrock(n),
-                 memory=n > 1000, smaller=lambda: inputs.rosenbrock(10))
+                 memory=n > 1000, quick=n != 1000, smaller=lambda: inputs.rosenbrock(10))
             for name, n in (("10", 10), ("1000", 1000), ("1e5", 100_000))
         ),
         task("logistic", "logistic regression, 10000 x 50", programs.logistic, inputs.logistic,
@@ -86,7 +86,8 @@ def models() -> list[Task]:
     single = "single precision"
     return [
         task("network-f32", "a network 784-256-10, batch 128, float32", programs.network, lambda: inputs.network(np.float32),
-             (0, 1, 2, 3), tolerance=1e-4, why=single, differences=False, smaller=lambda: inputs.network(np.float32, 4, 20)),
+             (0, 1, 2, 3), tolerance=1e-4, why=single, differences=False, quick=False,
+             smaller=lambda: inputs.network(np.float32, 4, 20)),
         task("network-f64", "the same, float64", programs.network, lambda: inputs.network(np.float64), (0, 1, 2, 3),
              smaller=lambda: inputs.network(np.float64, 4, 20)),
         task("gaussian-process", "the log marginal likelihood of a Gaussian process, n = 200", programs.gaussian_process,
