@@ -261,33 +261,31 @@ def error_tables() -> dict[str, dict[str, Any]]:
         x = mp.sqrt(z)
         return 2 / mp.sqrt(mp.pi) - 1 if z < mp.mpf(10) ** -20 else mp.erf(x) / x - 1
 
-    def far(shift: float) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-        """exp(x**2) erfc(x) (x + shift) of t = 1 - 2 shift / (x + shift), and t of x."""
+    def far(shift: float) -> Callable[[Any], Any]:
+        """exp(x**2) erfc(x) / w of w = 1 / (x + shift)."""
 
-        def function(t: Any) -> Any:
-            x = 2 * shift / (1 - t) - shift
-            return mp.exp(x * x) * mp.erfc(x) * (x + shift)
+        def function(w: Any) -> Any:
+            x = 1 / w - shift
+            return mp.exp(x * x) * mp.erfc(x) / w
 
-        return function, lambda x: 1 - mp.mpf(2 * shift) / (x + shift)
+        return function
 
-    def seen(t: Any) -> Any:  # how much of the relative error of the function is seen in erf, which is 1 - erfc
-        x = 2 * shift / (1 - t) - shift
-        return mp.erfc(x) / short(t) + mp.mpf("1e-4")
+    def seen(w: Any) -> Any:  # how much of the relative error of the function is seen in erf, which is 1 - erfc
+        return mp.erfc(1 / w - shift) / function(w) + mp.mpf("1e-4")
 
-    border, shift, shift_c = mp.mpf("0.875"), 4.0, 2.0
-    short, of_x = far(shift)
-    long, of_x_c = far(shift_c)
+    border, shift = mp.mpf("0.875"), 2.0
+    function = far(shift)
 
     def entries(rounding: Callable[[Any], float], most: float, most_c: float, degrees: tuple[int, int, int]) -> dict[str, Any]:
         fits = (
             remez(near, degrees[0], 0, border**2),
-            remez(short, degrees[1], of_x(border), of_x(most), seen, rounds=20),
-            remez(long, degrees[2], of_x_c(border), of_x_c(most_c), lambda t: 1 / long(t)),
+            remez(function, degrees[1], 1 / mp.mpf(most + shift), 1 / (border + shift), seen, rounds=20, digits=60),
+            remez(function, degrees[2], 1 / mp.mpf(most_c + shift), 1 / (border + shift), lambda w: 1 / function(w), digits=60),
         )
-        found = {"border": float(border), "shift": shift, "shift_c": shift_c, "most": most, "most_c": most_c}
+        found = {"border": float(border), "shift": shift, "most": most, "most_c": most_c}
         return found | {name: [rounding(c) for c in f[0]] for name, f in zip(("near", "short", "long"), fits, strict=True)}
 
-    return {"f64": entries(rounded, 6.0, 28.0, (10, 13, 19)), "f32": entries(single, 4.0, 10.5, (5, 7, 9))}
+    return {"f64": entries(rounded, 6.0, 28.0, (10, 13, 19)), "f32": entries(single, 4.0, 10.5, (5, 6, 9))}
 
 
 def gamma_tables() -> dict[str, dict[str, Any]]:
@@ -302,10 +300,10 @@ def gamma_tables() -> dict[str, dict[str, Any]]:
         x = 1 / mp.sqrt(z)
         return x * (mp.loggamma(x) - ((x - mp.mpf(1) / 2) * mp.log(x) - x + constant))
 
-    half = mp.mpf("0.5001")
+    low, high = mp.mpf("-0.8501"), mp.mpf("0.5001")
     return {
         "f64": {
-            "near": [rounded(c) for c in remez(near, 17, -half, half, lambda d: 1 / near(d), digits=50)[0]],
+            "near": [rounded(c) for c in remez(near, 22, low, high, lambda d: 1 / near(d), digits=60)[0]],
             "stirling": [rounded(c) for c in remez(stirling, 5, 0, 1 / mp.mpf("6.5") ** 2, digits=50)[0]],
             "constant": rounded(constant - mp.mpf(1) / 2),
         }

@@ -1,7 +1,8 @@
 """erf and erfc.
 
-Near 0, erf x = x + x P(x**2). Beyond, erfc x = exp(-x**2) w R(t) with w = 1 / (x + K) and t = 1 - 2 K w, as exp(x**2) erfc(x)
-is smooth in t on the whole half-line (Shepherd and Laframboise, Chebyshev approximation of (1 + 2x) exp(x**2) erfc x, 1981).
+Near 0, erf x = x + x P(x**2). Beyond, erfc x = exp(-x**2) w R(w) with w = 1 / (x + K), since exp(x**2) erfc(x) is smooth in w
+on the whole half-line (Shepherd and Laframboise, Chebyshev approximation of (1 + 2x) exp(x**2) erfc x, 1981); and all terms of
+R that matter are positive.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pullback.llvm.vecmath_exp import reduced, scaled
 def _far(m: Code, x: Val, shift: float, coefficients: Sequence[float]) -> Val:
     """exp(x**2) erfc(x). The smaller the shift, the less does the rounding of w matter, and the more coefficients it takes."""
     w = 1.0 / (x + shift)
-    return w * m.poly(coefficients, m.fma(w, -2.0 * shift, 1.0))
+    return w * m.poly(coefficients, w)
 
 
 def erf(m: Code, x: Val) -> Val:
@@ -43,7 +44,7 @@ def _erfc(m: Code, x: Val, k: SimpleNamespace, precise: bool) -> Val:
     size = m.at_most(m.fabs(x), k.most_c)  # beyond, the value is 0 or 2
     square, error = m.two_product(size, size) if precise else (size * size, None)
     e = reduced(m, -square, low=None if error is None else -error, highest=None)
-    value = scaled(m, e, _far(m, size, k.shift_c, k.long))
+    value = scaled(m, e, _far(m, size, k.shift, k.long))
     value = m.select(m.negative(x), 2.0 - value, value)
     near = m.fma(-x, m.poly(k.near, x * x), 1.0 - x)
     return m.select(size < k.border, near, m.select(m.is_nan(x), x, value))

@@ -53,11 +53,13 @@ def atan(m: Code, x: Val) -> Val:
 
 
 def atan2(m: Code, y: Val, x: Val) -> Val:
-    """With the special cases of C's function; huge numbers are made smaller so that their sum does not overflow."""
+    """With the special cases of C's function. Huge numbers are made smaller so that their sum does not overflow, tiny ones
+    larger so that comparing them with a product is right."""
     a, b = m.fabs(y), m.fabs(x)
     larger = m.select(a > b, a, b)
-    huge = larger > 2.0 ** (m.format.bias - 3)
-    a, b = m.select(huge, 0.0625 * a, a), m.select(huge, 0.0625 * b, b)
+    huge, tiny = larger > 2.0 ** (m.format.bias - 3), larger < m.format.least * 2.0**m.format.fraction
+    scale = m.select(huge, 0.0625, m.select(tiny, 2.0 ** (m.format.fraction + 4), 1.0))
+    a, b = a * scale, b * scale
     both = m.both(m.eq(a, inf), m.eq(b, inf))
     a, b = m.select(both, 1.0, a), m.select(both, 1.0, b)
     b = m.select(m.eq(larger, 0.0), 1.0, b)
