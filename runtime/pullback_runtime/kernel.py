@@ -101,10 +101,20 @@ class Kernel:
         scalars = [None if p.shape or p.tape else p.dtype for p in signature.params]
         cells = [None if r.shape or r.tape else r.dtype for r in signature.results]
         self._frames = Freelist(scalars, cells, count + len(signature.defined) + signature.local, signature.loops)
-        dtypes, results = ([NUMPY[a.dtype] for a in arrays] for arrays in (signature.params, signature.results))
         self._make_guarded: Callable[[], Kernel] | None = None
         self._careful: Kernel | None = None
+        self._quick: Callable[[Sequence[Any]], list[Any]] = self._first
+
+    def _first(self, args: Sequence[Any]) -> list[Any]:
+        """The first call goes the general way, for making the quick one takes longer than that."""
+        self._quick = self._second
+        return self._slow(args)
+
+    def _second(self, args: Sequence[Any]) -> list[Any]:
+        signature = self.signature
+        dtypes, results = ([NUMPY[a.dtype] for a in arrays] for arrays in (signature.params, signature.results))
         self._quick = quick_call(signature, dtypes, results, self._frames, self._call, self._slow, self._error, self._guarded)
+        return self._quick(args)
 
     def rebound(self, signature: Signature) -> Kernel:
         """The same code under a signature that differs in texts alone."""

@@ -140,10 +140,10 @@ def _sources() -> str:
                 for file in entries:
                     if file.name.endswith(".py"):
                         about = file.stat()
-                        found.append(f"{file.path} {about.st_size} {about.st_mtime_ns}")
+                        found.append((file.path, about.st_size, about.st_mtime_ns))
         except OSError:  # not installed as files
             return ""
-    return "\n".join(sorted(found))
+    return repr(sorted(found))
 
 
 # -- where ------------------------------------------------------------------------------------------------------------
