@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pullback.errors import ShapeError
 from pullback.ir.core import Block, Builder, Func, Instr, Value, replace_sizes, symbol_of
 from pullback.ir.dims import Dim, Size, replace
+from pullback.ir.ops.base import Elementwise
 from pullback.passes.rewrite import renamed
 
 
@@ -38,6 +39,11 @@ def bind_sizes(func: Func, args: Sequence[Value]) -> dict[str, Size]:
 def copy_body(b: Builder, body: Sequence[Instr], sizes: dict[str, Size], new: dict[Value, Value]) -> None:
     """Append copies; ``new`` maps values to their copies, ``sizes`` symbols, and both grow."""
     for instr in body:
+        if isinstance(instr.op, Elementwise) and not instr.outs[0].type.shape:  # of scalars, of which there can be very many
+            (out,) = instr.outs
+            copy = new[out] = Value(out.name, out.type)
+            b.body.append(Instr(instr.op, (copy,), tuple([new.get(a, a) for a in instr.args]), instr.attrs, (), instr.loc))
+            continue
         symbol = symbol_of(instr)
         if symbol is not None and symbol not in sizes:
             sizes[symbol] = Dim.symbol(b.copied_symbol(symbol))  # each copy of a computed length is a size of its own
