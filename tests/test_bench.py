@@ -59,7 +59,7 @@ def ours_can(name: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", filter(ours_can, SMALL))
+@pytest.mark.parametrize("name", list(filter(ours_can, SMALL)))
 def test_contestants_that_are_always_there_are_right(name: str) -> None:
     task = SMALL[name]
     reference = task.reference()
