@@ -32,6 +32,9 @@ MAY_IMPORT = {
     "precise": BASE | {"ir", "exact"},
     "symbolic": BASE | {"ir", "exact"},
     "wording": BASE | {"ir"},
+    "identity": BASE | {"ir"},
+    "serving": {"ir"},
+    "remembered": BASE | {"ir", "llvm", "identity", "serving", "frontends.traced"},
     "specialize": BASE | {"collection", "ir", "passes", "llvm", "frontends.traced"},
     "transforms": BASE | {"ir", "passes", "frontends.traced", "frontends.trace"},
 }
