@@ -181,7 +181,7 @@ class Body:
             value = self.f.let(f"zext i1 {value} to i8")
         self.f.line(f"store {MEMORY[dtype.name]} {value}, ptr {place}")
 
-    def operation(self, op: Op, dtype: DType, kinds: list[DType], args: list[str], flags: str = "") -> str:
+    def operation(self, op: Op, dtype: DType, kinds: list[DType], args: list[str]) -> str:
         """One primitive op on operands of types ``kinds``."""
         f, kind, lower = self.f, TYPES[kinds[-1].name], op.lower
         if isinstance(lower, Libm):
@@ -203,7 +203,7 @@ class Body:
         if code[0] in ("sdiv", "srem"):
             return self._guarded_division(code[0], *args)
         if kinds[-1].kind == "f" and code[0] in ("fadd", "fsub", "fmul", "fdiv", "fneg", "frem"):
-            code.insert(1, (flags or self.emitter.fast).strip())
+            code.insert(1, self.emitter.fast.strip())
         return f.let(f"{' '.join(c for c in code if c)} {kind} {', '.join(args)}")
 
     def _guarded_division(self, code: str, a: str, b: str) -> str:

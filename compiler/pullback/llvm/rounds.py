@@ -105,7 +105,7 @@ class _Rounds:
             found += [self.body.name(a.start) for a in self.loop.accumulators]
         return found
 
-    def _trip(self, index: str, values: list[str], reassociate: bool) -> list[str]:
+    def _trip(self, index: str, values: list[str]) -> list[str]:
         """The body once for each row; the next values of what is carried, sums not yet added."""
         body, loop, count = self.body, self.loop, len(self.loop.accumulators)
         assert loop.index is not None
@@ -118,7 +118,7 @@ class _Rounds:
             for carried, value in zip(loop.accumulators, own, strict=True):
                 names[carried.current] = value
             body.statements(loop.body)
-            following += self._next(own, reassociate)
+            following += self._next(own)
         body.anchors = {}
         return following
 
@@ -148,7 +148,7 @@ class _Rounds:
             found[buffer, position] = (pointers[key], inner[0])
         return found
 
-    def _next(self, values: Sequence[str], reassociate: bool) -> list[str]:
+    def _next(self, values: Sequence[str]) -> list[str]:
         """What one row's accumulators become."""
         following = []
         for carried, value in zip(self.loop.accumulators, values, strict=True):
@@ -156,8 +156,7 @@ class _Rounds:
             term = self.body.name(carried.value)
             if carried.combine is not None:
                 dtype = carried.start.dtype
-                flags = "reassoc" if reassociate and dtype.kind == "f" and not self.body.emitter.fast else ""
-                term = self.body.operation(carried.combine, dtype, [dtype, dtype], [value, term], flags)
+                term = self.body.operation(carried.combine, dtype, [dtype, dtype], [value, term])
             following.append(term)
         return following
 
@@ -166,7 +165,7 @@ class _Rounds:
         """All trips of an innermost loop, none of whose sums is compensated; in vectors where that can be."""
         f = self.f
         if not self.width:
-            return f.counted(low, high, list(zip(self.kinds, starts, strict=True)), lambda i, v: self._trip(i, v, True))
+            return f.counted(low, high, list(zip(self.kinds, starts, strict=True)), self._trip)
         count = f.let(f"sub nsw i64 {high}, {low}")
         count = f.let(f"select i1 {f.let(f'icmp sgt i64 {count}, 0')}, i64 {count}, i64 0")
         kinds = [lanes.kind(a.start.dtype) for lanes in self.lanes for a in self.loop.accumulators]
@@ -175,7 +174,7 @@ class _Rounds:
         at, values = self._vectors(low, count, times, kinds, values)
         if not masked(self.loop):
             starts = self._totals(starts, values)
-            return f.counted(at, high, list(zip(self.kinds, starts, strict=True)), lambda i, v: self._trip(i, v, True))
+            return f.counted(at, high, list(zip(self.kinds, starts, strict=True)), self._trip)
         return self._totals(starts, self._left_over(at, high, times, kinds, values))
 
     def _vectors(self, low: str, count: str, times: int, kinds: list[str], values: list[str]) -> tuple[str, list[str]]:
@@ -242,7 +241,7 @@ class _Rounds:
             sums, errors = values[:count], values[count:]
             # a compensated sum takes the term alone: combined with the neutral start of a sum, which changes nothing
             inputs = [self.zeros[k] if self.exact[k] else s for k, s in enumerate(sums)]
-            following = self._trip(index, inputs, self.innermost)
+            following = self._trip(index, inputs)
             for j, k in enumerate(self.extra):
                 following[k], errors[j] = self._two_sum(self.kinds[k], sums[k], following[k], errors[j])
             return following + errors
@@ -251,7 +250,7 @@ class _Rounds:
         return self._corrected(self.f.counted(low, high, carried, trip))
 
     def _blocked(self) -> list[str]:
-        """Blocks of BLOCK trips: within one, sums may be reassociated (so they vectorise); blocks are added compensated."""
+        """Blocks of BLOCK trips: within one, each lane has a sum of its own; blocks are added compensated."""
         f, loop = self.f, self.loop
         extent = self.body.extent(loop)
         early = f.let if isinstance(loop.extent, Node) else f.at_entry
@@ -301,7 +300,7 @@ class _Rounds:
                 for carried, total in zip(inner.accumulators, totals[k * count : (k + 1) * count], strict=True):
                     names[carried.total] = total
                 body.statements(loop.body[at + 1 :])
-                values = self._next(values, False)
+                values = self._next(values)
             return values
 
         found = f.counted(low, middle, list(zip(self.kinds, starts, strict=True)), trip, step=ROWS)
