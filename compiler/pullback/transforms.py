@@ -270,10 +270,12 @@ def _wrong_tangent(name: str, got: Shape, shape: Shape) -> PullbackError:
 
 
 def _with_constants(reverse: Func, inputs: int) -> Func:
-    """The adjoint with its one seed set to 1. What that makes simpler is seen to when it is compiled."""
+    """The adjoint with its one seed set to 1. What that makes simpler is seen to when it is compiled; what nothing reads is
+    gone already, so that whoever takes the derivative into a trace of its own captures only what it reads."""
+    from pullback.passes.dce import dce
     from pullback.passes.inline import inline
 
     b = Builder()
     one = b.const(1, reverse.params[inputs].type.dtype)
     results, names = inline(b, reverse, (*reverse.params[:inputs], one))
-    return Func(reverse.name, b.close("return", results, reverse.params[:inputs]), names)
+    return dce(Func(reverse.name, b.close("return", results, reverse.params[:inputs]), names))
