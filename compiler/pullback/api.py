@@ -24,6 +24,7 @@ def compile(
     max_trips: int | None = None,
     checkpoint: int | str | None = None,
     opt: int | str = "auto",
+    parallel: bool = False,
 ) -> Any:
     """A Function from a Python function of NumPy arrays, or from a SymPy expression, Matrix, list or dict of them.
 
@@ -40,6 +41,11 @@ def compile(
     compile: long straight-line code gets little, loops get what makes a difference. 0: none, 1: a few quick passes, 2: LLVM's
     standard ones, 3: these, with a look for what straight-line code can do in vectors. Without ``fast_math`` the results are
     the same bits at all of them.
+
+    ``parallel``: outermost loops over long arrays are shared by as many threads as there are processors for this process, or
+    as the environment variable ``PULLBACK_THREADS`` says. How a loop is cut up depends on lengths alone, so results have the
+    same bits for any number of threads (sums may differ in the last ones from those without ``parallel``). It takes memory for
+    up to 16 copies of each array that all trips of a loop add to.
 
     PullbackError for anything else than these; what the function computes is looked at when it is called (TraceError,
     UnsupportedError).
@@ -64,20 +70,25 @@ def compile(
             max_trips=max_trips,
             checkpoint=checkpoint,
             opt=opt,
+            parallel=parallel,
         )
     if isinstance(function, CompiledFunction):
         return function
-    return CompiledFunction(_frontend(function, inputs, name), _options(fast_math, max_trips, checkpoint, opt), symbolic)
+    return CompiledFunction(
+        _frontend(function, inputs, name), _options(fast_math, max_trips, checkpoint, opt, parallel), symbolic
+    )
 
 
-def _options(fast_math: bool, max_trips: Any, checkpoint: Any, opt: Any) -> Options:
+def _options(fast_math: bool, max_trips: Any, checkpoint: Any, opt: Any, parallel: Any) -> Options:
     if max_trips is not None and not (_is_count(max_trips) and max_trips >= 0):
         raise PullbackError(f"max_trips is a number of trips, 0 or more, or None; got {max_trips!r}")
     if checkpoint is not None and checkpoint != "binomial" and not (_is_count(checkpoint) and checkpoint >= 1):
         raise PullbackError(f'checkpoint is a number of trips, 1 or more, or "binomial" or None; got {checkpoint!r}')
     if isinstance(opt, bool) or not isinstance(opt, (int, str)) or opt not in OPTS:
         raise PullbackError(f'opt is "auto" or a number from 0 to {OPTS[-1]}; got {opt!r}')
-    return Options(fast_math, max_trips, checkpoint, opt)
+    if not isinstance(parallel, bool):
+        raise PullbackError(f"parallel is True or False, the number of threads is set by PULLBACK_THREADS; got {parallel!r}")
+    return Options(fast_math, max_trips, checkpoint, opt, parallel)
 
 
 def _is_count(value: Any) -> bool:
@@ -127,6 +138,7 @@ def load(
     max_trips: int | None = None,
     checkpoint: int | str | None = None,
     opt: int | str = "auto",
+    parallel: bool = False,
 ) -> CompiledFunction:
     """The Function of an expression file, or of an FPCore file. ExpressionError (file, line, column) if it is wrong.
 
@@ -145,7 +157,7 @@ def load(
 
     from pullback.frontends.expression import ExpressionFrontend
 
-    options = _options(fast_math, max_trips, checkpoint, opt)
+    options = _options(fast_math, max_trips, checkpoint, opt, parallel)
     return CompiledFunction(ExpressionFrontend.load(Path(path), core, precision), options)
 
 
@@ -166,7 +178,7 @@ def _transform(f: Any, caller: str, kind: str, wrt: Any, **options: Any) -> Comp
     function = _function(f, caller)
 
     def make() -> CompiledFunction:
-        kept = Options(function.options.fast_math, opt=function.options.opt)
+        kept = Options(function.options.fast_math, opt=function.options.opt, parallel=function.options.parallel)
         return CompiledFunction(getattr(transforms, kind)(function, wrt, **options), kept, function._symbolic)
 
     return function.derived((kind, _key(wrt), *options.values()), make)

@@ -388,7 +388,9 @@ def suited(kernel: Kernel) -> bool:
     signature = kernel.signature
     arrays = (*signature.params, *signature.results)
     sizes = len(signature.symbols) + signature.local
-    return not (signature.defined or len(arrays) > MOST or sizes > MOST or any(a.tape or len(a.shape) > 32 for a in arrays))
+    if signature.parallel or signature.defined:
+        return False
+    return not (len(arrays) > MOST or sizes > MOST or any(a.tape or len(a.shape) > 32 for a in arrays))
 
 
 def made(write: Callable[[], Any]) -> Any:

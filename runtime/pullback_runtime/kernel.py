@@ -56,7 +56,7 @@ class Signature:
     ``symbols`` are bound from the arguments' shapes, in this order; ``defined`` come after them and are written by the kernel,
     each with an upper bound over ``symbols`` that sizes what is allocated before the call. ``upper`` are the results'
     shapes with those bounds in place. ``workspace`` is in bytes. ``local`` sizes more are the kernel's own. ``loops``: a call
-    may take long, and asks now and then whether it should stop.
+    may take long, and asks now and then whether it should stop. ``parallel``: it has loops that threads share.
     """
 
     name: str
@@ -69,6 +69,7 @@ class Signature:
     failures: tuple[Failure, ...]
     local: int = 0
     loops: bool = False
+    parallel: bool = False
 
 
 class Kernel:
@@ -100,7 +101,8 @@ class Kernel:
         self._workspace = compiled((signature.workspace,))
         scalars = [None if p.shape or p.tape else p.dtype for p in signature.params]
         cells = [None if r.shape or r.tape else r.dtype for r in signature.results]
-        self._frames = Freelist(scalars, cells, count + len(signature.defined) + signature.local, signature.loops)
+        sizes = count + len(signature.defined) + signature.local
+        self._frames = Freelist(scalars, cells, sizes, signature.loops, signature.parallel)
         self._make_guarded: Callable[[], Kernel] | None = None
         self._careful: Kernel | None = None
         self._quick: Callable[[Sequence[Any]], list[Any]] = self._first
@@ -248,9 +250,7 @@ class Kernel:
     def _error(self, status: int, frame: Any) -> BaseException | None:
         """What a call that ended with ``status`` raises; None if it is to be made again with guards."""
         if status == INTERRUPTED:
-            error: BaseException = frame.watch.error
-            frame.watch.error = None
-            return error
+            return frame.interruption()
         failure = self.signature.failures[status - 1]
         if failure.error == AGAIN:
             return None

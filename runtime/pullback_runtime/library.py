@@ -37,6 +37,7 @@ def signature_of(data: Mapping[str, Any]) -> Signature:
         failures=tuple(Failure(str(f["error"]), str(f["text"]), str(f["where"])) for f in data["failures"]),
         local=int(data["local"]),
         loops=bool(data["loops"]),
+        parallel=bool(data["parallel"]),
     )
 
 

@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 
 from pullback_runtime.tape import Watch
+from pullback_runtime.team import Team
 
 ALIGN = 64
 KEPT = 8  # frames on a freelist; more threads than that at once allocate anew
 LARGE = 1 << 26  # bytes; of frames with a larger workspace one is kept
+
+Kinds = Sequence["str | None"]  # of arguments or results: the element type of a scalar, None for an array
 
 CELLS: dict[str, Any] = {"f64": ctypes.c_double, "f32": ctypes.c_float, "i64": ctypes.c_int64, "bool": ctypes.c_bool}
 
@@ -27,7 +30,8 @@ class Frame:
 
     ``pointers`` are the addresses of the code's first four arguments. ``scalars`` and ``results`` are cells for rank-0
     arguments and results (None for arrays), whose addresses are already in ``inputs`` and ``outputs``. ``context`` holds two
-    integers of a message and the callback of ``watch``, which kernels with loops have.
+    integers of a message, the callback of ``watch``, which kernels with loops have, and that of ``team``, which kernels have
+    whose loops threads share.
     """
 
     __slots__ = (
@@ -38,17 +42,20 @@ class Frame:
         "results",
         "scalars",
         "sizes",
+        "team",
         "watch",
         "work",
         "work_address",
         "work_bytes",
     )
 
-    def __init__(self, inputs: Sequence[str | None], outputs: Sequence[str | None], sizes: int, watched: bool = False):
+    def __init__(self, inputs: Kinds, outputs: Kinds, sizes: int, watched: bool = False, parallel: bool = False):
         self.context = (ctypes.c_int64 * 4)()
         self.watch = Watch() if watched else None
-        if self.watch is not None:
-            self.context[2] = self.watch.address
+        self.team = Team() if parallel else None
+        for place, callback in ((2, self.watch), (3, self.team)):
+            if callback is not None:
+                self.context[place] = callback.address
         self.inputs = (ctypes.c_void_p * max(1, len(inputs)))()
         self.outputs = (ctypes.c_void_p * max(1, len(outputs)))()
         self.sizes = (ctypes.c_int64 * max(1, sizes))()
@@ -63,6 +70,14 @@ class Frame:
         self.work_address = 0
         self.work_bytes = 0
 
+    def interruption(self) -> BaseException:
+        """What stopped the call."""
+        for callback in (self.watch, self.team):
+            if callback is not None and callback.error is not None:
+                error, callback.error = callback.error, None
+                return error
+        raise AssertionError("nothing has stopped the call")
+
     def reserve(self, size: int) -> int:
         """The address of at least ``size`` bytes, aligned."""
         if size > self.work_bytes:
@@ -76,8 +91,8 @@ class Frame:
 class Freelist:
     """Frames of one kernel that no call is using."""
 
-    def __init__(self, inputs: Sequence[str | None], outputs: Sequence[str | None], sizes: int, watched: bool = False):
-        self._make = (tuple(inputs), tuple(outputs), sizes, watched)
+    def __init__(self, inputs: Kinds, outputs: Kinds, sizes: int, watched: bool = False, parallel: bool = False):
+        self._make = (tuple(inputs), tuple(outputs), sizes, watched, parallel)
         self._free: list[Frame] = []
 
     def take(self) -> Frame:

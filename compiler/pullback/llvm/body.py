@@ -151,6 +151,12 @@ class Body:
                     pointer = self.f.let(f"load ptr, ptr {slot}")
                     self.write(pointer, self.name(statement.value), statement.value.dtype)
 
+    def chunk(self, loop: Loop, index: str) -> None:
+        """One trip of a loop whose trips are shared by threads."""
+        assert loop.index is not None
+        self.names[loop.index] = index
+        self.statements(loop.body)
+
     # -- scalars ---------------------------------------------------------------------------------------------------
     def _node(self, node: Node) -> str:
         f = self.f

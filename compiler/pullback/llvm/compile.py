@@ -64,7 +64,7 @@ def compile_kernel(func: Func, options: Options | None = None) -> Kernel:
 
 
 def _compile(func: Func, options: Options, identity: bytes) -> _Compiled:
-    entry = store.entry("kernel", identity, f"fast_math={options.fast_math} opt={options.opt}")
+    entry = store.entry("kernel", identity, f"fast_math={options.fast_math} opt={options.opt} parallel={options.parallel}")
     texts = _Texts(func, options, entry)
     code = kernels.unpacked(store.content(entry, lambda: _packed(texts)))
     try:
@@ -142,7 +142,7 @@ class _Texts:
     def program(self) -> Program:
         from pullback.loops.lower import lower
 
-        return lower(_numbered(self._func))
+        return lower(_numbered(self._func), self._options.parallel)
 
     @functools.cached_property
     def emitted(self) -> Emitted:
@@ -192,7 +192,7 @@ def _packed(texts: _Texts, images: bool = True) -> bytes:
 def signature(program: Program, frame: int) -> Signature:
     """What the runtime has to know of a kernel; without name and places, which are those of each function that has it."""
     from pullback.llvm.emit import ALIGN
-    from pullback.loops.nest import For, While, statements
+    from pullback.loops.nest import For, Loop, While, statements
 
     numbers = {name: k for k, name in enumerate((*program.symbols, *program.defined))}
     total: Size = -(-8 * frame // ALIGN) * ALIGN
@@ -210,6 +210,7 @@ def signature(program: Program, frame: int) -> Signature:
         failures=tuple(Failure(m.error, m.text) for m in program.messages),
         local=len(program.local),
         loops=any(isinstance(s, (For, While)) for s in statements(program.body)),
+        parallel=any(isinstance(s, Loop) and s.shared for s in program.body),
     )
 
 

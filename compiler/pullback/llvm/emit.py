@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pullback.llvm import control
+from pullback.llvm import control, threads
 from pullback.llvm.body import Body, move
 from pullback.llvm.functions import FunctionText
 from pullback.llvm.mathlib import MathCalls
@@ -67,7 +67,7 @@ class Emitter:
         apart = straight > 4 * CHUNK
         for k, piece in enumerate(self.pieces):
             piece.name = f"{self.prefix}_{piece.kind}{k}"
-            if piece.kind in ("scalars", "nest", "control") and not whole:
+            if piece.kind in ("scalars", "nest", "shared", "control") and not whole:
                 self._piece(piece, apart and piece.kind == "scalars")
         frame = len(self.slots) if len(self.slots) > STACK_SLOTS else 0
         main = self._kernel(whole, apart, frame)
@@ -132,7 +132,12 @@ class Emitter:
             body: Body = Straight(self, function, pointers, self.chunk_math if apart else self.math, hasty=apart)
         else:
             body = Body(self, function, pointers, self.math, control=piece.kind == "control")
-        body.statements(piece.body)
+        if piece.kind == "shared":
+            function.params.append("i64 %chunk")
+            body.chunk(piece.body[0], "%chunk")
+            self.functions.append(threads.runner(piece.name, len(pointers), piece.fails))
+        else:
+            body.statements(piece.body)
         if not isinstance(body, Straight):  # which does that by itself
             for node in made(piece.body):
                 if node in self.slots:
@@ -178,6 +183,11 @@ class Emitter:
                 if piece.kind == "control":
                     args += [f"ptr {table}", "ptr %tapes" if tapes else "ptr null"]
                 args += [f"ptr {pointers[b]}" for b in _handed(piece)]
+            if piece.kind == "shared":
+                slot = f.let(f"getelementptr i64, ptr {where}, i64 {self.slots[piece.body[0].extent]}")
+                count = f.let(f"load i64, ptr {slot}")
+                threads.dispatch(f, piece.name, count, where, [pointers[b] for b in _handed(piece)], piece.fails)
+                continue
             if not piece.fails:
                 f.line(f"call void @{piece.name}({', '.join(args)})")
                 continue

@@ -19,21 +19,12 @@ from pullback.ir.dims import Size
 from pullback.ir.ops.base import Intrinsic, Libm, Machine, Op
 from pullback.ir.types import DType, bool_, i64
 from pullback.llvm.functions import MEMORY, TYPES, literal
-from pullback.loops.nest import Accumulator, Buffer, Fail, Loop, Node, Store
+from pullback.loops.nest import NEUTRAL, Accumulator, Buffer, Fail, Loop, Node, Store
 from pullback.loops.order import stride
 
 if TYPE_CHECKING:
     from pullback.llvm.body import Body
 
-LOW, HIGH = -(2**63), 2**63 - 1
-NEUTRAL: Mapping[str, Mapping[str, Any]] = {  # by op and kind of element: what changes nothing
-    "add": {"f": -0.0, "i": 0},
-    "mul": {"f": 1.0, "i": 1},
-    "maximum": {"f": float("-inf"), "i": LOW},
-    "minimum": {"f": float("inf"), "i": HIGH},
-    "logical_or": {"b": False},
-    "logical_and": {"b": True},
-}
 ONE_BY_ONE = ("sdiv", "srem", "udiv", "urem", "fptosi", "floordiv", "frem")  # no vector instruction, or one that may trap
 SHORT, SHORTER = 12, 4  # values in a body up to which two or four vectors are done in a trip that sums up
 

@@ -39,8 +39,8 @@ CHUNK = 500  # scalar statements per function
 
 @dataclass(slots=True)
 class Piece:
-    """``kind``: "scalars", "nest" and "control" become functions; "call" is a routine, "clear" and "move" are memset and
-    memcpy."""
+    """``kind``: "scalars", "nest" and "control" become functions, "shared" becomes two; "call" is a routine, "clear" and "move"
+    are memset and memcpy."""
 
     kind: str
     body: list[Any]
@@ -72,7 +72,7 @@ def pieces(program: Program) -> list[Piece]:
         elif isinstance(statement, (For, While, If, Reserve)) or _on_tape(statement):
             pieces.append(Piece("control", [statement]))
         elif isinstance(statement, Loop):
-            pieces.append(Piece(nest_kind(statement), [statement]))
+            pieces.append(Piece("shared" if statement.shared else nest_kind(statement), [statement]))
         elif isinstance(statement, Call):
             pieces.append(Piece("call", [statement]))
         else:

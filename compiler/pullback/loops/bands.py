@@ -13,13 +13,14 @@ block's sum is added with compensation. How many rows a block has depends on the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pullback.ir.dims import Size, floordiv
 from pullback.ir.types import Type, bool_, i64
 from pullback.loops.nest import (
     Accumulator,
+    Band,
     Buffer,
     Call,
     Define,
@@ -55,7 +56,9 @@ class _Access:
     statement: Node | Store
 
 
-class _Member:
+class Member:
+    """A loop that does the same for each of its rows, and what it touches."""
+
     def __init__(self, loop: Loop):
         self.loop = loop
         self.extent: Size = loop.extent  # type: ignore[assignment]  # _eligible has seen that it is no node
@@ -67,6 +70,11 @@ class _Member:
     def of(self, buffer: Buffer) -> list[_Access]:
         return [a for a in self.accesses if a.buffer is buffer]
 
+    @property
+    def work(self) -> Size:
+        """How often the body runs, of loops inside the innermost one's."""
+        return self.extent * work(self.loop)
+
     def row(self, access: _Access) -> Size | None:
         """How many elements of the buffer belong to a row of the band."""
         return None if access.stride is None else access.stride * self.rows
@@ -77,7 +85,7 @@ class _Band:
     """A band being gathered. ``after`` are statements that have to wait for it, ``made`` what it and they give."""
 
     extent: Size
-    members: list[_Member] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
     before: list[Statement] = field(default_factory=list)
     after: list[Statement] = field(default_factory=list)
     made: set[Node] = field(default_factory=set)
@@ -114,7 +122,7 @@ class _Band:
         """Make ``loop`` a member, if it may be one."""
         if self._after_those_that_wait(loop):
             return False
-        new = _Member(loop)
+        new = Member(loop)
         new.rows = ratio = _ratio(new.extent, self.extent)
         extent, scale = self.extent, 1 if ratio else _ratio(self.extent, new.extent)
         if not ratio:
@@ -132,7 +140,7 @@ class _Band:
         self.add(new)
         return True
 
-    def add(self, member: _Member) -> None:
+    def add(self, member: Member) -> None:
         self.members.append(member)
         self.made.update(a.total for a in member.loop.accumulators)
         self.fails = self.fails or any(isinstance(s, Fail) for s in statements([member.loop]))
@@ -162,7 +170,7 @@ def _gather(body: list[Statement], start: int) -> tuple[_Band, int]:
     """The band that begins with a loop, and where the statements end that it was gathered from."""
     first = body[start]
     assert isinstance(first, Loop)
-    opening = _Member(first)
+    opening = Member(first)
     band = _Band(opening.extent)
     band.add(opening)
     end, kept = start + 1, (start + 1, 0)  # up to the last member
@@ -195,6 +203,24 @@ def _eligible(statement: Statement) -> bool:
     if not isinstance(statement, Loop) or isinstance(statement.extent, Node):
         return False
     return not any(touch.buffer.moves or touch.buffer.place == "tape" for touch in _buffers(statement))
+
+
+def work(loop: Loop) -> Size:
+    """How often a trip of a loop runs the bodies of the innermost loops; those of unknown length count once."""
+    inside: Size = 0
+    for inner in loop.body:
+        if isinstance(inner, Loop):
+            inside = inside + (1 if isinstance(inner.extent, Node) else inner.extent) * work(inner)
+    return inside or 1
+
+
+def apart(members: Sequence[Member]) -> frozenset[Buffer]:
+    """The buffers of which no two rows touch the same element."""
+    found: dict[Buffer, set[Size | None]] = {}
+    for member in members:
+        for access in member.accesses:
+            found.setdefault(access.buffer, set()).add(member.row(access))
+    return frozenset(buffer for buffer, rows in found.items() if len(rows) == 1 and None not in rows)
 
 
 def _ratio(longer: Size, shorter: Size) -> Size:
@@ -267,7 +293,7 @@ def _arguments(statement: Statement) -> Iterable[Node]:
     return ()
 
 
-def _fit(first: _Member, second: _Member) -> bool:
+def _fit(first: Member, second: Member) -> bool:
     """Whether the second may do a block of rows before the first does the next."""
     for buffer in (first.buffers & second.written) | (first.written & second.buffers):
         one, other = first.of(buffer), second.of(buffer)
@@ -305,6 +331,8 @@ class _Builder:
 
     def run(self) -> list[Statement]:
         extent = self._size(self.band.extent)
+        own = apart(self.band.members)
+        total = sum((m.work for m in self.band.members), 0)
         row = self._row_bytes()
         count = self._rows(row)
         more = self._raw("add", extent, self._raw("sub", count, self._const(1)))
@@ -315,11 +343,11 @@ class _Builder:
         trips = self._raw("select", self._raw("icmp slt", left, count), left, count)
         for member in self.band.members:
             self._member(member, low, trips)
-        self._shrink(low)
+        self.loop.band = Band(own, frozenset(self._shrink(low)), total)
         self.loop.body.extend(member.loop for member in self.band.members)
         return [*self.before, self.loop]
 
-    def _member(self, member: _Member, low: Node, trips: Node) -> None:
+    def _member(self, member: Member, low: Node, trips: Node) -> None:
         loop = member.loop
         scale = self._size(member.rows)
         loop.low = low if member.rows == 1 else self._raw("mul", low, scale)
@@ -356,8 +384,8 @@ class _Builder:
         return self._raw("select", self._raw("icmp sgt", some, self._const(LEAST)), some, self._const(LEAST))
 
     # -- memory for one block ----------------------------------------------------------------------------------------
-    def _shrink(self, low: Node) -> None:
-        """Work buffers that only the members touch, row by row, get memory for one block."""
+    def _shrink(self, low: Node) -> Iterable[Buffer]:
+        """Work buffers that only the members touch, row by row, get memory for one block; gives them."""
         bases: dict[Buffer, Node] = {}
         for buffer in {b: None for m in self.band.members for b in m.buffers}:
             using = [m for m in self.band.members if buffer in m.buffers]
@@ -379,6 +407,7 @@ class _Builder:
         if bases:
             for member in self.band.members:
                 _rebase(member.loop.body, bases)
+        return bases
 
     # -- nodes -------------------------------------------------------------------------------------------------------
     def _const(self, value: int) -> Node:
@@ -419,4 +448,4 @@ def _less(position: Node, base: Node, body: list[Statement]) -> Node:
     return node
 
 
-__all__ = ["fuse"]
+__all__ = ["Member", "apart", "fuse", "work"]

@@ -14,6 +14,7 @@ from pullback.ir.types import FROM_NUMPY, StackType, Type, bool_, i64
 from pullback.loops.bands import fuse
 from pullback.loops.blocks import is_array, settle
 from pullback.loops.buffers import assign_regions, drop_unread
+from pullback.loops.chunks import share
 from pullback.loops.control import SCALARS, control, give, push
 from pullback.loops.expand import expand
 from pullback.loops.nest import Buffer, Define, Fail, Loop, Message, Node, Program, Statement, Store, Tape
@@ -40,10 +41,10 @@ STEPS: Mapping[str, Callable[[Lowering, Instr], None]] = {
 }
 
 
-def lower(func: Func) -> Program:
-    """The program of a function."""
+def lower(func: Func, parallel: bool = False) -> Program:
+    """The program of a function; ``parallel``: with outermost loops that threads share."""
     func = settle(expand(func))
-    return Lowering(func, schedule(func)).run()
+    return Lowering(func, schedule(func)).run(parallel)
 
 
 class Lowering:
@@ -93,7 +94,7 @@ class Lowering:
         return Reader(self.scalars, self.plan.defs, self.buffers, self.known, self.starts, self.message, self.constant)
 
     # -- the whole -------------------------------------------------------------------------------------------------
-    def run(self) -> Program:
+    def run(self, parallel: bool = False) -> Program:
         body = self.body
         self.stages(self.func.block)
         for k in self.places.late:
@@ -121,6 +122,8 @@ class Lowering:
         )
         drop_unread(program)
         fuse(program)
+        if parallel:
+            share(program, self.places.work)
         assign_regions(program, list(self.places.swaps.values()))
         return program
 

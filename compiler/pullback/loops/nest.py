@@ -12,7 +12,7 @@ version may still change; the schedule orders the reads of a version before the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -22,6 +22,15 @@ from pullback.ir.core import Loc, Value
 from pullback.ir.dims import Size
 from pullback.ir.ops.base import Op
 from pullback.ir.types import AnyType, DType, Type
+
+NEUTRAL: Mapping[str, Mapping[str, Any]] = {  # by op and kind of element: what changes nothing
+    "add": {"f": -0.0, "i": 0},
+    "mul": {"f": 1.0, "i": 1},
+    "maximum": {"f": float("-inf"), "i": -(2**63)},
+    "minimum": {"f": float("inf"), "i": 2**63 - 1},
+    "logical_or": {"b": False},
+    "logical_and": {"b": True},
+}
 
 
 @dataclass(eq=False, slots=True, repr=False)
@@ -70,11 +79,22 @@ class Accumulator:
     value: Node | None = None  # of the body; set once the body is built
 
 
+@dataclass(frozen=True, slots=True)
+class Band:
+    """What is known of the trips of a loop over blocks of rows. ``apart``: buffers of which no two trips touch the same
+    element; ``scratch``: buffers that hold one trip's block; ``work``: how often its members' bodies run in all."""
+
+    apart: frozenset[Buffer]
+    scratch: frozenset[Buffer]
+    work: Size
+
+
 @dataclass(eq=False, slots=True, repr=False)
 class Loop:
     """``extent`` trips over ``body``: part of a nest, without control flow. ``parent`` is what is around it, ``level`` how
     much is around it. An extent that only its region knows is a node. The index begins at ``low`` (0 if that is None);
-    ``short``: there are too few trips for a sum to need compensation. Both are for members of a band."""
+    ``short``: there are too few trips for a sum to need compensation. Both are for members of a ``band``. ``shared``: its
+    trips may run at the same time, see Note [Chunks] in ``chunks.py``."""
 
     extent: Size | Node
     parent: Scope | None = None
@@ -84,6 +104,8 @@ class Loop:
     note: str = ""  # for the text
     low: Node | None = None
     short: bool = False
+    band: Band | None = None
+    shared: bool = False
 
     @property
     def level(self) -> int:

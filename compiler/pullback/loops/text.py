@@ -115,6 +115,7 @@ class _Printer:
         assert loop.index is not None
         note = f"  # {loop.note}" if loop.note else ""
         extent = self.name(loop.extent) if isinstance(loop.extent, Node) else loop.extent
+        note += "  # in any order" if loop.shared else ""
         low = f" = {self.name(loop.low)} + trip" if loop.low is not None else ""
         self.lines.append(f"{indent}for {self.name(loop.index)}{low} < {extent}:{note}")
         for carried in loop.accumulators:
