@@ -389,11 +389,9 @@ def _compile_again(function: Any, name: str, options: Options, symbolic: bool) -
 
 
 def _direct_code(layout: direct.Layout, take_time: bool) -> tuple[int, int] | None:
-    if not take_time and "llvmlite.binding" not in sys.modules:  # which takes 70 ms to load
-        return None
-    from pullback.llvm import callable  # when a function is called often
+    from pullback.llvm.callable_code import address  # when a function is called often
 
-    return callable.address(layout, take_time)
+    return address(layout, take_time)
 
 
 direct.set_maker(_direct_code)

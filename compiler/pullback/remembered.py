@@ -191,7 +191,7 @@ class Remembered:
         return (watched, hidden) if complete else None
 
     def guards(self, symbols: Sequence[str]) -> list[Any] | None:
-        from pullback.llvm.callable import size_guards  # when a function is called often
+        from pullback.llvm.callable_code import size_guards  # when a function is called often
 
         return size_guards(self._guards, symbols)
 

@@ -86,7 +86,7 @@ class Specialization:
     def guards(self, symbols: Sequence[str]) -> list[Any] | None:
         """What lengths must fulfil: (relation, left, right, outcome), sizes over the numbers of ``symbols``. None if they speak
         of other symbols."""
-        from pullback.llvm.callable import size_guards  # when a function is called often
+        from pullback.llvm.callable_code import size_guards  # when a function is called often
 
         return size_guards([guard for guard in self.traced.guards if isinstance(guard, SizeGuard)], symbols)
 

@@ -12,17 +12,22 @@ import ctypes
 import functools
 import sys
 import threading
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+FRESH = (
+    0x2505,
+    0x505,
+)  # NumPy's flags: of contiguous, own data, aligned, writable and copied back, a new array has all but the last
 MOST = 64  # arguments and results of a call, and symbols
 DEPTH = 16  # of the stack on which polynomials are evaluated
 FAST = 0x82  # METH_FASTCALL | METH_KEYWORDS
 PATIENCE = 3  # calls of a Function before it gets a callable that has been made in this process or is on the disk
-PRICE = 2000  # calls after which even making it pays
+PRICE = 1000  # calls after which even making it pays: that takes as long as ten times as many, but once on a machine
 
 
 # -- numbers that the machine code knows ------------------------------------------------------------------------------
@@ -31,7 +36,7 @@ class Word:
 
     COUNT, NAMED, NAMES, PATTERN, KERNEL, CONSTANT_COUNT, CONSTANTS, RESULTS, RESULT_ROWS, BUILD = range(10)
     WORK_OP, WORK, GIVEN, MANY, PROVIDER, HIDDEN, HIDDEN_COUNT, GUARDS, GUARD_COUNT, SPOTS, SPOT_COUNT = range(10, 21)
-    POOL, NEW, SCALAR, NDARRAY, LIST, END = range(21, 27)
+    POOL, NEW, SCALAR, NDARRAY, LIST, PARTS, PART_ROWS, SLOTS, TURN, END = range(21, 31)
 
 
 class Match:
@@ -71,18 +76,30 @@ class Build:
     RESULT, TUPLE, LIST, DICT, OBJECT, MAKE = range(6)
 
 
+class Part:
+    """Of an answer that is kept: what it is, the number of the result, which part holds it and where, its element type."""
+
+    TUPLE, FLOAT, ARRAY = range(3)
+    WORDS = 5
+
+
+MOST_PARTS = 16  # of an answer that is kept
+KEPT_BYTES = 1 << 14  # of a call's arrays, up to which its answer is
+
+
 def numbers() -> str:
     """All of them."""
-    kinds = (Word, Match, Axis, Size, Where, Guard, Result, Build)
+    kinds = (Word, Match, Axis, Size, Where, Guard, Result, Build, Part)
     found = [(name, value) for kind in kinds for name, value in vars(kind).items() if type(value) is int]
-    return str((MOST, DEPTH, found))
+    return str((MOST, DEPTH, MOST_PARTS, KEPT_BYTES, FRESH, found))
 
 
 # -- the look of objects ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Byte offsets. ``header``: of what follows an object's header, such as a float's value or a tuple's length; ``items``: of
-    a tuple's items and a list's pointer to them; the rest are fields of arrays, ``type`` excepted."""
+    a tuple's items and a list's pointer to them; the rest are fields of arrays, ``type`` excepted. ``counts``: whether an
+    object's first word is the number of references and nothing else."""
 
     header: int
     type: int
@@ -90,8 +107,11 @@ class Layout:
     data: int
     rank: int
     shape: int
+    base: int
     descr: int
     flags: int
+    weak: int
+    counts: bool = False
 
 
 @functools.cache
@@ -102,16 +122,17 @@ def layout() -> Layout | None:
     if "t" in getattr(sys, "abiflags", "") or "free-threading" in sys.version:  # no interpreter's lock, or one that may go
         return None
     header, items = object.__basicsize__, tuple.__basicsize__
-    found = Layout(header, header - 8, items, header, header + 8, header + 16, header + 40, header + 48)
+    data, rank, shape, base, descr, flags, weak = (header + k for k in (0, 8, 16, 32, 40, 48, 56))
+    found = Layout(header, header - 8, items, data, rank, shape, base, descr, flags, weak)
     try:
-        return found if _looks(found) else None
+        return replace(found, counts=_counts()) if _looks(found) else None
     except (AttributeError, TypeError, ValueError):
         return None
 
 
 def _looks(at: Layout) -> bool:
     """Whether samples look like that. Nothing behind the size that a type states is read."""
-    if list.__basicsize__ < at.items + 8 or np.ndarray.__basicsize__ < at.flags + 4 or at.header < 16:
+    if list.__basicsize__ < at.items + 8 or np.ndarray.__basicsize__ < at.weak + 8 or at.header < 16:
         return False
 
     def word(thing: Any, offset: int) -> int:
@@ -137,12 +158,28 @@ def _looks(at: Layout) -> bool:
     return good and all(_array_looks(at, sample, word) for sample in samples)
 
 
+def _counts() -> bool:
+    """Whether references can be counted without asking Python. Not from 3.14 on, which keeps more than the number there."""
+    if sys.version_info >= (3, 14) or hasattr(sys, "gettotalrefcount"):
+        return False
+    things: list[Any] = [(1.5, object()), np.zeros(2), float("1.25")]
+    for k, more in enumerate((1, 2, 3)):
+        held = [things[k]] * more
+        if ctypes.c_int64.from_address(id(things[k])).value != 1 + len(held):
+            return False
+    return tuple.__basicsize__ == object.__basicsize__ + 8  # else a tuple remembers more than its items, such as its hash
+
+
 def _array_looks(at: Layout, array: Any, word: Callable[[Any, int], int]) -> bool:
     shape = [int(ctypes.c_int64.from_address(word(array, at.shape) + 8 * k).value) for k in range(array.ndim)]
+    unheld = word(array, at.weak) == 0
+    held = weakref.ref(array)
     return (
-        word(array, at.data) == array.__array_interface__["data"][0]
+        (unheld and word(array, at.weak) == id(held))
+        and word(array, at.data) == array.__array_interface__["data"][0]
         and word(array, at.rank) & 0xFFFFFFFF == array.ndim
         and tuple(shape) == array.shape
+        and word(array, at.base) == (0 if array.base is None else id(array.base))
         and word(array, at.descr) == id(array.dtype)
         and word(array, at.flags) & 0xFFFFFFFF == array.flags.num
     )

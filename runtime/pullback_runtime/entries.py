@@ -11,7 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from pullback_runtime.direct import DEPTH, MOST, Axis, Build, Guard, Match, Result, Size, Where, Word, numpy_functions
+from pullback_runtime.direct import (
+    DEPTH,
+    MOST,
+    MOST_PARTS,
+    Axis,
+    Build,
+    Guard,
+    Match,
+    Part,
+    Result,
+    Size,
+    Where,
+    Word,
+    numpy_functions,
+)  # fmt: skip
 from pullback_runtime.gradients import Gradients, copied
 from pullback_runtime.kernel import Kernel
 from pullback_runtime.repeat import SizeGuard
@@ -33,7 +47,7 @@ class _Unsuited(Exception):
 
 
 class _Memory:
-    """Owns the workspace that an entry's calls share."""
+    """Owns the workspace that an entry's calls share, and the answers it keeps."""
 
     __slots__ = ("_words",)
 
@@ -45,6 +59,12 @@ class _Memory:
         if pointer:
             self._words[Word.POOL] = 0
             ctypes.pythonapi.PyMem_RawFree(ctypes.c_void_p(pointer))
+        for k in range(2):
+            place = int(self._words[Word.SLOTS]) + k * int(self._words[Word.PARTS])
+            kept = int(self._words[place]) if self._words[Word.PARTS] else 0
+            if kept:
+                self._words[place] = 0
+                ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(kept))
 
 
 class EntryMaker:
@@ -321,6 +341,29 @@ class EntryMaker:
                     self._structure(structure, supply, iter(span), rebuild)
         if next(supply, None) is not None:
             raise _Unsuited
+        self._kept()
+
+    def _kept(self) -> None:
+        """The parts of an answer that can be kept; see Note [Kept answers] in ``callable_kept.py``."""
+        numbers, rows, parents = iter(self.words[self.words[Word.BUILD] :]), list[tuple[int, ...]](), list[tuple[int, int]]()
+        for op, value in zip(numbers, numbers, strict=True):
+            parent, place = parents.pop() if parents else (0, 0)
+            if op == Build.TUPLE and value:
+                parents.extend((len(rows), k) for k in reversed(range(value)))
+                rows.append((Part.TUPLE, 0, parent, place, 0))
+                continue
+            result = self.signature.results[value] if op == Build.RESULT else None
+            if result is None or not (result.shape or result.dtype == "f64") or len(rows) == MOST_PARTS:
+                return
+            kind = Part.ARRAY if result.shape else Part.FLOAT
+            rows.append((kind, value, parent, place, id(NUMPY[result.dtype])))
+        if self.given or not any(row[0] != Part.FLOAT for row in rows):
+            return
+        self.words[Word.PARTS] = len(rows)
+        self._here(Word.PART_ROWS)
+        self.words.extend(word for row in rows for word in row)
+        self._here(Word.SLOTS)
+        self.words.extend([0] * (2 * len(rows)))
 
     def _structure(self, tree: Structure, supply: Any, span: Any = None, rebuild: Gradients | None = None) -> None:
         if tree.kind == "leaf":

@@ -22,21 +22,19 @@ for it.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pullback.llvm.callable_code import TABLE
 from pullback.llvm.callable_in import write_hold, write_match, write_size
+from pullback.llvm.callable_kept import write_claim, write_keep, write_refill
 from pullback.llvm.callable_out import write_build, write_give_up, write_poll, write_serve
 from pullback.llvm.callable_text import BAD, BYTES, CAPTURED, GIVEN, HELD, HOLDS, INPUTS, MISS, SPANS, STATE, Code
-from pullback_runtime import direct
 from pullback_runtime.direct import Guard, Where, Word
 
 if TYPE_CHECKING:
     from pullback_runtime.direct import Layout
 
 NAME = "pullback_call"
-TABLE = "pullback_calls"  # of the addresses of both functions that Python gets
 
 _DECLARED = """\
 declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
@@ -66,54 +64,22 @@ declare void @PyMem_RawFree(ptr)
 _EXPORTED = f"""\
 @PyCFunction_Type = external global i8
 @name = internal constant [9 x i8] c"__call__\\00"
-@{TABLE} = constant [2 x ptr] [ptr @{NAME}, ptr @called]
+define void @{TABLE}(ptr %table) {{
+  store ptr @{NAME}, ptr %table
+  %second = getelementptr ptr, ptr %table, i64 1
+  store ptr @called, ptr %second
+  ret void
+}}
 """
 
 
 def text(layout: Layout) -> str:
     """The module, for objects that look as ``layout`` says."""
     writers = (
-        write_size, write_hold, write_match, write_poll, write_build, write_give_up, write_serve, _fallback, _call, _called
+        write_size, write_hold, write_match, write_poll, write_build, write_give_up, write_claim, write_refill, write_keep,
+        write_serve, _fallback, _call, _called,
     )  # fmt: skip
     return _DECLARED + "\n".join(write(layout) for write in writers) + "\n" + _EXPORTED
-
-
-def address(layout: Layout, take_time: bool) -> tuple[int, int] | None:
-    """The callable's code and that of ``_called``, linked once in this process and never removed; None if it would have to be
-    compiled, which takes 60 ms, and may not be."""
-    from pullback.llvm import engine, store
-
-    def make() -> bytes:
-        if not take_time:
-            raise _Absent
-        return engine.Module(text(layout), 1).object()
-
-    try:  # the key is what the text depends on besides the compiler's files, which the store looks at: writing it takes 2 ms
-        image = store.object_code(("callable", str(layout), direct.numbers()), make)
-    except _Absent:
-        return None
-    linked = engine.Linked([image], TABLE)
-    _kept.append(linked)
-    call, called = (ctypes.c_uint64 * 2).from_address(linked.address)
-    return call, called
-
-
-def size_guards(guards: Sequence[Any], symbols: Sequence[str]) -> list[Any] | None:
-    """Guards over lengths as plain data, over the numbers of ``symbols``; None if they speak of other symbols."""
-    from pullback.llvm.compile import polynomial  # which loads the IR
-
-    numbers = {name: k for k, name in enumerate(symbols)}
-    try:
-        return [(g.relation, polynomial(g.left, numbers), polynomial(g.right, numbers), g.outcome) for g in guards]
-    except KeyError:
-        return None
-
-
-class _Absent(Exception):
-    pass
-
-
-_kept: list[Any] = []
 
 
 def _fallback(layout: Layout) -> str:
@@ -159,7 +125,7 @@ def _fallback(layout: Layout) -> str:
 
 
 def _call(layout: Layout) -> str:
-    c = Code(f"define ptr @{NAME}(ptr %self, ptr %args, i64 %n, ptr %names)")
+    c = Code(f"define internal ptr @{NAME}(ptr %self, ptr %args, i64 %n, ptr %names)")
     s = c.room(STATE, 16)
     own = c.byte("%self", layout.items)
     slow, entries, state = (c.load(own, k, "ptr") for k in range(3))
@@ -203,7 +169,7 @@ def _call(layout: Layout) -> str:
     answer, hidden, drop = c.room(1, item="ptr"), c.room(1, item="ptr"), c.name("drop")
     c.store(MISS, answer, kind="ptr")
     c.store("null", hidden, kind="ptr")
-    c.do(f"call void @Py_IncRef(ptr {entry})")
+    c.hold(layout, entry)
     c.unless(c.test("ne", found, "null", "ptr"), drop)
     provider = c.load(words, Word.PROVIDER, "ptr")
     with c.when(c.test("ne", provider, "null", "ptr")):
@@ -222,7 +188,7 @@ def _call(layout: Layout) -> str:
     captured = c.load(hidden, kind="ptr")
     with c.when(c.test("ne", captured, "null", "ptr")):
         c.do(f"call void @Py_DecRef(ptr {captured})")
-    c.do(f"call void @Py_DecRef(ptr {entry})")
+    c.drop(layout, entry)
     result = c.load(answer, kind="ptr")
     c.unless(c.test("eq", result, MISS, "ptr"), (done := c.name("done")))
     c.go(following)
@@ -246,10 +212,10 @@ def _called(layout: Layout) -> str:
     definition, own = c.field(held, layout.header), c.field(held, layout.header + 8)
     c.unless(c.test("eq", c.load(definition, 1, "ptr"), f"@{NAME}", "ptr"), other)
     c.unless(c.null("%named"), other)
-    c.do(f"call void @Py_IncRef(ptr {held})")  # the instance may get another one meanwhile
+    c.hold(layout, held)  # the instance may get another one meanwhile
     items, count = c.byte("%args", layout.items), c.field("%args", layout.header, "i64")
     answer = c.let(f"call ptr @{NAME}(ptr {own}, ptr {items}, i64 {count}, ptr null)")
-    c.do(f"call void @Py_DecRef(ptr {held})")
+    c.drop(layout, held)
     c.give(f"ptr {answer}")
     c.block(other)
     c.do(f"call void @Py_IncRef(ptr {held})")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pullback.llvm.callable_kept import reuse
 from pullback.llvm.callable_text import (
     BAD,
     BYTES,
+    CLAIMED,
     DIMS,
     GIVEN,
     INPUTS,
@@ -115,8 +117,11 @@ def _build_dict(c: Code, at: str, count: str) -> None:
 
 
 def write_give_up(layout: Layout) -> str:
-    """Let go of the results that are in no answer."""
+    """Let go of the results that are in no answer, and of the answer that was to be filled."""
     c = Code("define internal void @give_up(ptr %s, i64 %count)")
+    claimed = c.load("%s", CLAIMED, "ptr")
+    with c.when(c.test("ne", claimed, "null", "ptr")):
+        c.do(f"call void @Py_DecRef(ptr {claimed})")
     made = c.at("%s", MADE)
     with c.loop("%count") as k:
         thing = c.load(made, k, "ptr")
@@ -133,6 +138,10 @@ def write_serve(layout: Layout) -> str:
     count = c.load("%words", Word.RESULTS)
     rows = c.at("%words", c.load("%words", Word.RESULT_ROWS))
     miss = c.name("miss")
+    c.store("null", "%s", CLAIMED, "ptr")
+    kept = c.test("ne", c.load("%words", Word.PARTS), 0) if layout.counts else "false"
+    with c.when(kept):
+        c.do("call void @claim(ptr %s, ptr %words)")
     _allocate(c, layout, rows, count, miss)
     _apart(c, miss)
     work = c.let(f"call i64 @size(ptr %s, ptr %words, i64 {c.load('%words', Word.WORK_OP)}, i64 {c.load('%words', Word.WORK)})")
@@ -155,12 +164,20 @@ def write_serve(layout: Layout) -> str:
             c.do(f"call void @give_up(ptr %s, i64 {count})")
             c.give("ptr null")
         c.go(miss)
+    with c.when(c.test("ne", c.load("%s", CLAIMED, "ptr"), "null", "ptr")):
+        filled = c.let("call ptr @refill(ptr %s, ptr %words)")
+        with c.when(c.null(filled)):
+            c.do(f"call void @give_up(ptr %s, i64 {count})")
+        c.give(f"ptr {filled}")
     _collect(c, layout, rows, count)
     pc = c.room(1, item="ptr")
     c.store(c.at("%words", c.load("%words", Word.BUILD)), pc, kind="ptr")
     answer = c.let(f"call ptr @build(ptr %s, ptr {pc})")
     with c.when(c.null(answer)):
         c.do(f"call void @give_up(ptr %s, i64 {count})")
+        c.give("ptr null")
+    with c.when(kept):
+        c.do(f"call void @keep(ptr %s, ptr %words, ptr {answer})")
     c.give(f"ptr {answer}")
     c.block(miss)
     c.do(f"call void @give_up(ptr %s, i64 {count})")
@@ -200,8 +217,10 @@ def _allocate(c: Code, layout: Layout, rows: str, count: str, miss: str) -> None
                 shape = c.field(thing, layout.shape)
                 with c.loop(rank) as j:
                     c.unless(c.test("eq", c.load(shape, j), c.load(dims, j)), miss)
-                c.do(f"call void @Py_IncRef(ptr {thing})")
+                c.hold(layout, thing)
                 c.store(thing, given, kind="ptr")
+        if layout.counts:
+            reuse(c, layout, k, rank, dims, given)
         with c.when(c.null(c.load(given, kind="ptr"))):
             new = c.load("%words", Word.NEW, "ptr")
             kind, dimensions = (c.let(f"trunc i64 {n} to i32") for n in (c.load(row, 1), rank))

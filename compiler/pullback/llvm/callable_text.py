@@ -5,19 +5,26 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from pullback_runtime.direct import MOST
+from pullback_runtime.direct import MOST, MOST_PARTS
+
+if TYPE_CHECKING:
+    from pullback_runtime.direct import Layout
 
 MISS = "inttoptr (i64 1 to ptr)"  # what ``serve`` gives where the slow path has to be taken
 
 # Words of a call's own memory, on the stack.
-HELD, BYTES, SPANS, BAD = range(4)
+HELD, BYTES, SPANS, BAD, CLAIMED, SLOT, GONE_COUNT = range(7)
 INPUTS = 8
 CELLS, OUTPUTS, RESULTS, MADE, GIVEN, HOLDS, SIZES = (INPUTS + k * MOST for k in range(1, 8))
 RANGES = SIZES + MOST
 DIMS = RANGES + 3 * MOST
 CAPTURED = DIMS + 64
-STATE = CAPTURED + MOST
+REUSED = CAPTURED + MOST
+PARTS = REUSED + MOST
+GONE = PARTS + MOST_PARTS
+STATE = GONE + MOST_PARTS
 
 
 class Code:
@@ -74,6 +81,29 @@ class Code:
 
     def store(self, value: str | int, pointer: str, index: str | int = 0, kind: str = "i64") -> None:
         self.do(f"store {kind} {value}, ptr {self.at(pointer, index)}")
+
+    def hold(self, layout: Layout, thing: str) -> None:
+        """One reference more to an object that is no immortal one."""
+        if layout.counts:
+            self.store(self.let(f"add i64 {self.load(thing)}, 1"), thing)
+        else:
+            self.do(f"call void @Py_IncRef(ptr {thing})")
+
+    def drop(self, layout: Layout, thing: str) -> None:
+        """One reference less."""
+        if not layout.counts:
+            self.do(f"call void @Py_DecRef(ptr {thing})")
+            return
+        count = self.load(thing)
+        last, more, after = (self.name(n) for n in ("last", "more", "dropped"))
+        self.do(f"br i1 {self.test('eq', count, 1)}, label {last}, label {more}")
+        self.block(last)
+        self.do(f"call void @Py_DecRef(ptr {thing})")
+        self.go(after)
+        self.block(more)
+        self.store(self.let(f"sub i64 {count}, 1"), thing)
+        self.go(after)
+        self.block(after)
 
     # -- conditions -------------------------------------------------------------------------------------------------
     def test(self, relation: str, a: str, b: str | int, kind: str = "i64") -> str:
