@@ -109,21 +109,13 @@ def _places(func: Func, origins: Sequence[int]) -> list[str]:
     return [str(locs[k]) if locs[k].line else "" for k in origins]
 
 
-def _level(program: Program, emitted: Emitted, opt: int | str) -> int:
+def _level(emitted: Emitted, opt: int | str) -> int:
     """The engine's level for the kernel's module."""
     if isinstance(opt, int):
         return opt
     if emitted.largest > 4 * LITTLE or (not emitted.loops and emitted.scalars > LITTLE):  # a loop is one function, however long
         return 0
-    return 2 if emitted.largest <= LITTLE and _loops_in_loops(program) else 1
-
-
-def _loops_in_loops(program: Program) -> bool:
-    """Whether a loop of the program has loops inside: what they have in common is taken out of them."""
-    from pullback.loops.nest import For, If, Loop, While, statements
-
-    outer = (s for s in program.body if isinstance(s, (For, While, If, Loop)))
-    return any(isinstance(inner, Loop) and inner is not s for s in outer for inner in statements([s]))
+    return 1
 
 
 class _Texts:
@@ -155,7 +147,7 @@ class _Texts:
         from pullback.llvm import engine
 
         opt = self._options.opt
-        modules = [engine.Module(self.emitted.kernel, _level(self.program, self.emitted, opt))]
+        modules = [engine.Module(self.emitted.kernel, _level(self.emitted, opt))]
         if self.emitted.chunks:
             modules.append(engine.Module(self.emitted.chunks, opt if isinstance(opt, int) else 0))
         return modules

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pullback.llvm.functions import TYPES, FunctionText
+from pullback.llvm.functions import HIDDEN, TYPES, FunctionText
 from pullback.loops.nest import Accumulator, Buffer, Call, For, If, Loop, Reserve, Statement, Swap, Tape, While, statements
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _strips(
     f.lines.extend([""] * (1 + len(carried)))
     values = trip(index, inner)
     latch = f.label
-    f.line(f"{following} = add nuw nsw i64 {index}, 1")
+    f.line(f"{following} = {HIDDEN.format(f.let(f'add nuw nsw i64 {index}, 1'))}")
     f.line(f"br i1 {f.let(f'icmp eq i64 {following}, {end}')}, label {turn}, label {head}")
     f.block(turn)
     f.line(f"br i1 {f.let(f'icmp eq i64 {end}, {high}')}, label {after}, label {ask}")

@@ -20,6 +20,7 @@ from pullback.llvm.vecmath_library import Form
 from pullback.loops.nest import Buffer, Call, Fail, For, Node, Operand, Program, Reserve, While, statements
 
 ALIGN = 64  # bytes, of regions of the workspace
+FEW = 64  # scalar statements up to which a piece is inlined: a function takes half a millisecond to compile
 STACK_SLOTS = 4096  # a longer frame lives in the workspace
 
 
@@ -118,7 +119,7 @@ class Emitter:
         params = ["ptr noalias %frame", "ptr noalias %sizes", "ptr noalias %ctx"]
         pointers: dict[Buffer, str] = {}
         if piece.kind == "scalars":
-            params += ["ptr %inputs", "ptr %outputs", "ptr %table"]
+            params = ["ptr %frame", "ptr %sizes", "ptr %ctx", "ptr %inputs", "ptr %outputs", "ptr %table"]
         else:
             if piece.kind == "control":
                 params += ["ptr noalias %table", "ptr noalias %tapes"]
@@ -144,8 +145,9 @@ class Emitter:
                     body.keep(node, self.slots[node])
         body.finish()
         function.line("ret i32 0" if piece.fails else "ret void")
-        # a nest over short static axes may be inlined; other calls cost nothing beside their loops
-        (self.chunk_functions if apart else self.functions).append(function.text())
+        few = piece.kind == "scalars" and not apart and len(piece.body) <= FEW
+        text = function.text("#0 alwaysinline" if few else "#0")
+        (self.chunk_functions if apart else self.functions).append(text)
 
     # -- the kernel ------------------------------------------------------------------------------------------------
     def _kernel(self, whole: bool, apart: bool, frame: int) -> str:

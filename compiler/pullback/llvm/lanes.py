@@ -73,16 +73,68 @@ def masked(loop: Loop) -> bool:
     return all(stride(s.position, loop) == 1 for s in loop.body if isinstance(s, Store))
 
 
-class Lanes:
-    """The body of a loop for ``width`` elements of one row. ``names`` are those of the row's scalars."""
+class Rows:
+    """What rows that go through one loop together have in common: nodes that are the same for all of them, and what all of
+    them add to, which is loaded for the first one and stored for the last one.
 
-    def __init__(self, body: Body, loop: Loop, width: int, names: dict[Node, str], anchors: dict[Any, tuple[str, Node]]):
+    ``made`` are the vectors of such nodes and ``first`` their scalars in the present trip, ``held`` sums not stored yet.
+    """
+
+    def __init__(self, loop: Loop, count: int):
+        self.loop = loop
+        self.last = count - 1
+        self.nodes: set[Node] = set() if loop.index is None else {loop.index}
+        accesses: dict[Buffer, int] = {}
+        for statement in loop.body:
+            if isinstance(statement, Store):
+                accesses[statement.buffer] = accesses.get(statement.buffer, 0) + 1
+        for node in loop.body:
+            if not isinstance(node, Node):
+                continue
+            if node.kind == "load" and node.data in accesses:
+                accesses[node.data] += 1
+            elif all(a in self.nodes or self.around(a) for a in node.args):
+                self.nodes.add(node)
+        self.uniform: dict[Node, str] = {}
+        self._once = {buffer for buffer, times in accesses.items() if times == 1}
+        self.start()
+
+    def start(self) -> None:
+        self.made: dict[Node, str] = {}
+        self.first: dict[Node, str] = {}
+        self.held: dict[Store, str] = {}
+
+    def around(self, node: Node) -> bool:
+        """Whether a node is outside of the loop over rows."""
+        return node.scope is not self.loop and node.scope is not self.loop.parent
+
+    def sums(self, store: Store) -> bool:
+        """Whether all rows add to the same elements."""
+        return store.combine is not None and store.buffer in self._once and store.position in self.nodes
+
+
+class Lanes:
+    """The body of a loop for ``width`` elements of one row, the ``number``-th of ``rows``. ``names`` are those of the row's
+    scalars."""
+
+    def __init__(
+        self,
+        body: Body,
+        loop: Loop,
+        width: int,
+        names: dict[Node, str],
+        anchors: dict[Any, tuple[str, Node]],
+        rows: Rows,
+        number: int,
+    ):
         self.body = body
         self.f = body.f
         self.loop = loop
         self.width = width
         self.names = names
         self.anchors = anchors
+        self.rows = rows
+        self.number = number
         self.index = ""
         self.mask = ""
         self._first: dict[Node, str] = {}
@@ -92,11 +144,20 @@ class Lanes:
         for statement in loop.body:
             for node in _operands(statement):
                 if node.scope is not loop and node.dtype is not i64:
-                    self._uniform[node] = self.splat(body.name(node), node.dtype)
+                    self._uniform[node] = self._everywhere(node)
         for carried in loop.accumulators:
             term = carried.value
             if term is not None and term.scope is not loop:
-                self._uniform[term] = self.splat(body.name(term), term.dtype)
+                self._uniform[term] = self._everywhere(term)
+
+    def _everywhere(self, node: Node) -> str:
+        """A scalar in all lanes; one vector for all rows, if it is the same for them."""
+        found = self._uniform.get(node) or self.rows.uniform.get(node)
+        if found is None:
+            found = self.splat(self.body.name(node), node.dtype)
+            if self.rows.around(node):
+                self.rows.uniform[node] = found
+        return found
 
     # -- types and constants -----------------------------------------------------------------------------------------
     def kind(self, dtype: DType) -> str:
@@ -130,7 +191,9 @@ class Lanes:
     def trip(self, index: str, values: Sequence[str], mask: str = "") -> list[str]:
         """The elements from ``index`` on, where ``mask`` (if given) has a lane set; the accumulators after it."""
         self.index, self.mask = index, mask
-        self._first, self._vectors = {}, {}
+        if not self.number:
+            self.rows.start()
+        self._first, self._vectors = dict(self.rows.first), dict(self.rows.made)
         body = self.body
         body.names = self.names
         for statement in self.loop.body:
@@ -138,10 +201,10 @@ class Lanes:
                 self._store(statement)
             elif isinstance(statement, Fail):
                 self._fail(statement)
-            elif statement.kind == "load":  # type: ignore[union-attr]  # `width` has seen that only nodes are left
-                self._vectors[statement] = self._load(statement)  # type: ignore[index, arg-type]  # as above
-            elif statement.kind == "op" and statement.dtype is not i64:  # type: ignore[union-attr]  # as above
-                self.vector(statement)  # type: ignore[arg-type]  # as above
+            else:
+                assert isinstance(statement, Node)  # `width` has seen that no others are left
+                if statement.kind == "load" or (statement.kind == "op" and statement.dtype is not i64):
+                    self.vector(statement)
         return [self._combined(carried, value) for carried, value in zip(self.loop.accumulators, values, strict=True)]
 
     def _combined(self, carried: Accumulator, value: str) -> str:
@@ -183,6 +246,8 @@ class Lanes:
             else:
                 found = self._lane(self.vector(node), node.dtype, 0)
             self._first[node] = found
+            if node in self.rows.nodes:
+                self.rows.first[node] = found
         return found
 
     def vector(self, node: Node) -> str:
@@ -191,9 +256,13 @@ class Lanes:
         found = self._vectors.get(node)
         if found is None:
             found = self._vectors[node] = self._made(node)
+            if node in self.rows.nodes:
+                self.rows.made[node] = found
         return found
 
     def _made(self, node: Node) -> str:
+        if node.kind == "load":
+            return self._load(node)
         if node is self.loop.index:
             steps = ", ".join(f"i64 {k}" for k in range(self.width))
             return self.f.let(f"add <{self.width} x i64> {self.splat(self.index, i64)}, <{steps}>")
@@ -297,11 +366,17 @@ class Lanes:
         if stride(position, self.loop) != 1:
             self._scattered(store, pointer, position)
             return
-        place, value = self._at(pointer, dtype, self.first(position)), self.vector(store.value)
+        value, held = self.vector(store.value), self.rows.held.get(store)
+        if held is None or self.number == self.rows.last:
+            place = self._at(pointer, dtype, self.first(position))
         if store.combine is not None:
-            old = self._contiguous(place, dtype)
-            old = self._truth(old) if dtype.kind == "b" else old
-            value = self.operation(store.combine, dtype, [dtype, dtype], [old, value])
+            if held is None:
+                held = self._contiguous(place, dtype)
+                held = self._truth(held) if dtype.kind == "b" else held
+            value = self.operation(store.combine, dtype, [dtype, dtype], [held, value])
+            if self.number < self.rows.last and self.rows.sums(store):
+                self.rows.held[store] = value
+                return
         memory, bytes_ = MEMORY[dtype.name], dtype.bytes
         kind = f"<{self.width} x {memory}>"
         if dtype.kind == "b":
@@ -367,4 +442,4 @@ def _operands(statement: Any) -> Sequence[Node]:
     return ()
 
 
-__all__ = ["Lanes", "masked", "unrolled", "width"]
+__all__ = ["Lanes", "Rows", "masked", "unrolled", "width"]

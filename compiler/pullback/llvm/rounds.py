@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pullback.ir.ops.base import Libm
 from pullback.ir.types import i64
 from pullback.llvm.functions import MEMORY, TYPES, literal
-from pullback.llvm.lanes import Lanes, masked, unrolled, width
+from pullback.llvm.lanes import Lanes, Rows, masked, unrolled, width
 from pullback.llvm.pieces import nest_kind
 from pullback.loops.nest import Accumulator, Buffer, Call, Fail, Loop, Node, Region, Statement, Store
 from pullback.loops.order import stride
@@ -76,7 +76,9 @@ class _Rounds:
         self.anchors = [self._anchors(names) for names in self.rows] if self.innermost else []
         self.width = width(loop, body.emitter.features) if self.innermost else 0
         if self.width:
-            self.lanes = [Lanes(body, loop, self.width, *row) for row in zip(self.rows, self.anchors, strict=True)]
+            shared = Rows(loop, len(self.rows))
+            own = zip(self.rows, self.anchors, strict=True)
+            self.lanes = [Lanes(body, loop, self.width, *row, shared, k) for k, row in enumerate(own)]
 
     def run(self) -> list[str]:
         """The totals of every row's accumulators."""
@@ -138,9 +140,10 @@ class _Rounds:
                 continue
             key = (buffer, *outer)
             if key not in pointers:
-                total = "0"
+                total = ""
                 for sign, node in outer:
-                    total = f.let(f"{sign} nsw i64 {total}, {body.name(node)}")
+                    name = body.name(node)
+                    total = f.let(f"{sign} nsw i64 {total or 0}, {name}") if total or sign != "add" else name
                 kind = MEMORY[buffer.type.dtype.name]
                 row = f.let(f"getelementptr inbounds {kind}, ptr {body.pointer(buffer)}, i64 {total}")
                 body.math.declare(HIDE, f"declare ptr @{HIDE}(ptr)")
@@ -209,23 +212,21 @@ class _Rounds:
         return following
 
     def _left_over(self, at: str, high: str, times: int, kinds: list[str], values: list[str]) -> list[str]:
-        """The last elements, fewer than ``times`` vectors have, each vector under a mask."""
-        f, carried = self.f, list(zip(kinds, values, strict=True))
+        """The last elements, fewer than ``times`` vectors have, each vector under a mask. Without a loop, which takes more time
+        to compile than what would stand in it several times."""
+        f, lanes = self.f, self.lanes[0]
 
-        def rest(index: str, given: list[str]) -> list[str]:
-            left = self.lanes[0].splat(f.let(f"sub nsw i64 {high}, {index}"), i64)
-            numbers = ", ".join(f"i64 {k}" for k in range(self.width))
-            mask = f.let(f"icmp ult <{self.width} x i64> <{numbers}>, {left}")
+        def rest() -> list[str]:
+            left, found = lanes.splat(f.let(f"sub nsw i64 {high}, {at}"), i64), values
             self.body.math.cold = True
-            found = self._trip_of_vectors(index, given, mask)
+            for k in range(times):
+                numbers = ", ".join(f"i64 {k * self.width + lane}" for lane in range(self.width))
+                mask = f.let(f"icmp slt <{self.width} x i64> <{numbers}>, {left}")
+                found = self._trip_of_vectors(f.let(f"add nuw nsw i64 {at}, {k * self.width}") if k else at, found, mask)
             self.body.math.cold = False
             return found
 
-        if times == 1:
-            return f.when(f.let(f"icmp slt i64 {at}, {high}"), carried, lambda: rest(at, values))
-        more = f.let(f"sub nsw i64 {high}, {at}")
-        whole = f.let(f"and i64 {f.let(f'add nsw i64 {more}, {self.width - 1}')}, {-self.width}")
-        return f.counted(at, f.let(f"add nsw i64 {at}, {whole}"), carried, rest, step=self.width)
+        return f.when(f.let(f"icmp slt i64 {at}, {high}"), list(zip(kinds, values, strict=True)), rest)
 
     def _totals(self, starts: Sequence[str], values: Sequence[str]) -> list[str]:
         return [

@@ -120,6 +120,7 @@ def module(form: Form, fused: bool) -> str:
 
 
 ATTRIBUTES = (
+    "declare i64 @llvm.expect.i64(i64, i64)",
     "attributes #0 = { nounwind }",
     "attributes #1 = { nounwind willreturn memory(none) }",
     "!0 = !{i64 0, i64 140737488355328}",
