@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pullback as pb
-from pullback.errors import UnsupportedError
 from tests.bench import by_numpy, inputs, programs, report, suite
 from tests.bench.frame import OURS, Calls, Contestant, Figures, Task, disagreement, failing, off_differences, run, wanted
 from tests.bench.loops import tasks as loops
@@ -48,18 +46,7 @@ def test_the_reference_agrees_with_the_program_and_its_differences(name: str) ->
         assert off_differences(task, reference) == ""
 
 
-def ours_can(name: str) -> bool:
-    """The Gaussian process takes part as soon as there is a Cholesky factorisation."""
-    if name != "gaussian_process":
-        return True
-    try:
-        pb.compile(np.linalg.cholesky)(np.eye(2))
-    except UnsupportedError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("name", list(filter(ours_can, SMALL)))
+@pytest.mark.parametrize("name", SMALL)
 def test_contestants_that_are_always_there_are_right(name: str) -> None:
     task = SMALL[name]
     reference = task.reference()

@@ -1,6 +1,7 @@
 """Errors: every message says what was expected, what was got, where, and what to do."""
 
 from pullback_runtime.errors import DTypeError, PullbackError, SeedError, ShapeError
+from pullback_runtime.kernel import ERRORS
 
 
 class TraceError(PullbackError, TypeError):
@@ -24,6 +25,7 @@ class IRError(PullbackError, ValueError):
 
 
 __all__ = [
+    "ERRORS",
     "CheckError",
     "DTypeError",
     "ExpressionError",

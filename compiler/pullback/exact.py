@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from pullback.errors import UnsupportedError
-from pullback.ir.core import Func, Instr
+from pullback.ir.core import Builder, Func, Instr
 from pullback.ir.interp import Machine, bind
-from pullback.ir.ops.base import Attrs, Elementwise
+from pullback.ir.ops.base import Attrs, Decompose, Elementwise
+from pullback.ir.ops.linalg import OPS as LINALG
 from pullback.ir.ops.reduce import kept_axes
 from pullback.ir.types import DTYPES
 
@@ -102,8 +103,23 @@ class Exact(Machine):
         if op.evaluate is None:
             raise self.refuse(instr, "it has no such meaning")
         self.spend(instr, max((np.size(a) for a in args), default=1))
-        made = op.evaluate(self.indices(instr, args), attrs)
+        try:
+            made = op.evaluate(self.indices(instr, args), attrs)
+        except TypeError:  # a meaning for NumPy's numbers only
+            return self.decomposed(instr)
+        if not known and instr.out.type.is_float and op.name in LINALG:  # which begin with NumPy's zeros
+            made = boxed_as([self.number_of(x) if isinstance(x, (int, float)) else x for x in made.ravel()], made.shape)
         return (made if isinstance(made, np.ndarray) else boxed(made, ()) if not is_known(made) else np.asarray(made),)
+
+    def decomposed(self, instr: Instr) -> tuple[Any, ...]:
+        """An op by those that it stands for, if it does for any."""
+        if not isinstance(instr.op.lower, Decompose):
+            raise self.refuse(instr, "it is computed in floating point only, and where these numbers lead is not known")
+        b = Builder()
+        found = instr.op.lower.build(b, instr)
+        for inner in b.body:
+            self.values.update(zip(inner.outs, self.instr(inner), strict=True))
+        return (self.values[found],)
 
     def indices(self, instr: Instr, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments, after seeing that integers and booleans among them are numbers."""

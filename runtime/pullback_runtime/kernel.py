@@ -18,6 +18,7 @@ from pullback_runtime.workspace import Freelist, quick_address
 
 ERRORS: dict[str, type[Exception]] = {
     "IndexError": IndexError,
+    "LinAlgError": np.linalg.LinAlgError,
     "PullbackError": errors.PullbackError,
     "ShapeError": errors.ShapeError,
     "ValueError": ValueError,

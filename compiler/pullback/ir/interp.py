@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pullback.errors import DTypeError, IRError, PullbackError, ShapeError
+from pullback.errors import ERRORS, DTypeError, IRError, PullbackError, ShapeError
 from pullback.ir.core import Block, Func, Instr, Value
 from pullback.ir.dims import Dim, Size, evaluate
 from pullback.ir.ops.base import Elementwise
@@ -162,7 +162,7 @@ class Machine:
                 return tape, element
             case "check":
                 if not args[0]:
-                    raise PullbackError(instr.attrs["message"])
+                    raise ERRORS[instr.attrs.get("error", "PullbackError")](instr.attrs["message"])
                 return ()
             case "nonzero":
                 self.sizes[instr.attrs["symbol"]] = int(np.count_nonzero(args[0]))

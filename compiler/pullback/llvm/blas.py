@@ -1,4 +1,4 @@
-"""BLAS by SciPy's function pointers. SciPy is imported only when a kernel that calls it is compiled."""
+"""BLAS and LAPACK by SciPy's function pointers. SciPy is imported only when a kernel that calls them is compiled or loaded."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import functools
 
 @functools.cache
 def address(symbol: str) -> int:
-    """The address of a Fortran-style BLAS function with 32-bit integers."""
-    from scipy.linalg import cython_blas
+    """The address of a Fortran-style function with 32-bit integers."""
+    from scipy.linalg import cython_blas, cython_lapack
 
-    capsule = cython_blas.__pyx_capi__[symbol]
+    capsule = {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}[symbol]
     name = ctypes.pythonapi.PyCapsule_GetName
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer = ctypes.pythonapi.PyCapsule_GetPointer

@@ -1,10 +1,12 @@
-"""Routines written for the shape of one call: matrix products (a nest, or BLAS above a size) and the stable sort."""
+"""Routines written for the shape of one call: matrix products (a nest, or BLAS above a size), the stable sort, and those of
+LAPACK (``lapack.py``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from pullback.ir.dims import Size
+from pullback.llvm import lapack
 from pullback.llvm.functions import TYPES, FunctionText
 from pullback.llvm.mathlib import MathCalls
 from pullback.loops.nest import Call, Operand
@@ -27,9 +29,10 @@ class Routines:
             self.math.declare(intrinsic, f"declare i64 @{intrinsic}(i64, i64)")
         if call.name == "gemm":
             self.functions.append(self._gemm(call, name, f))
-        else:
-            assert call.name == "argsort"
+        elif call.name == "argsort":
             self.functions.append(_argsort(call, name, f))
+        else:
+            self.functions.append(lapack.function(call, name, f.symbols, self.math, self.blas))
         pointers = ", ".join(f"ptr {p}" for p, _ in operands)
         f.line(f"call void @{name}(ptr {out}, {pointers}, ptr %sizes)")
 

@@ -190,7 +190,7 @@ def give(tape: Tape, number: int, name: str) -> None:
 def _check(lowering: Lowering, instr: Instr) -> None:
     text = str(instr.attrs["message"]).replace("{", "{{").replace("}", "}}")
     again = text == AGAIN
-    number = lowering.message(instr, "again" if again else "PullbackError", text)
+    number = lowering.message(instr, "again" if again else instr.attrs.get("error", "PullbackError"), text)
     lowering.body.append(Fail(lowering.known[instr.args[0]], number, again=again))
 
 

@@ -25,7 +25,7 @@ from pullback.loops.plan import Root, Schedule, updates
 from pullback.loops.reader import Reader, flattens
 from pullback.loops.scalars import Scalars
 from pullback.loops.schedule import schedule
-from pullback.loops.steps import arg, checked, gemm, nonzero, scan, sort, update
+from pullback.loops.steps import arg, checked, gemm, library, nonzero, scan, sort, update
 from pullback.loops.unroll import fold_start, is_small, unroll_nest
 
 STEPS: Mapping[str, Callable[[Lowering, Instr], None]] = {
@@ -35,6 +35,7 @@ STEPS: Mapping[str, Callable[[Lowering, Instr], None]] = {
     "arg": arg,
     "nonzero": nonzero,
     "sort": sort,
+    "library": library,
     "checked": checked,
     "control": control,
     "push": push,

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pullback.ir.core import Loc, Value
+from pullback.ir.core import NO_ATTRS, Loc, Value
 from pullback.ir.dims import Size
 from pullback.ir.ops.base import Op
 from pullback.ir.types import AnyType, DType, Type
@@ -145,12 +145,15 @@ class Operand:
 
 @dataclass(eq=False, slots=True, repr=False)
 class Call:
-    """A routine over buffers: "gemm" of ``sizes`` (batch, m, k, n) or "argsort" of (rows, n)."""
+    """A routine over buffers: "gemm" of ``sizes`` (batch, m, k, n), "argsort" of (rows, n), or by its op's name one of a
+    library, of (batch, rows and columns of its last operand), with the op's attributes. Memory to work in comes last among
+    ``args``."""
 
     name: str
     out: Buffer
     args: tuple[Operand, ...]
     sizes: tuple[Size, ...]
+    attrs: Mapping[str, Any] = field(default_factory=lambda: NO_ATTRS)
 
 
 @dataclass(eq=False, slots=True, repr=False)

@@ -12,7 +12,8 @@ from pullback.loops.blocks import is_array, slots
 
 EACH = (Machine, Intrinsic, Libm, Compose)  # elementwise
 IDENTITY = ("convert", "match")  # views that read their operand at their own index
-SINGLE = ("update", "gemm", "scan", "arg", "nonzero", "sort", "checked", "control", "push")  # not part of a shared nest
+# not part of a shared nest
+SINGLE = ("update", "gemm", "scan", "arg", "nonzero", "sort", "library", "checked", "control", "push")
 SCALAR = ("scalar", "check", "pop")
 CONTROL = {"if": "control", "for": "control", "while": "control", "stack.new": "scalar", "stack.pop": "pop", "length": "scalar"}
 ROUTINES = {
@@ -24,6 +25,7 @@ ROUTINES = {
     "argmin": "arg",
     "nonzero": "nonzero",
     "argsort": "sort",
+    **dict.fromkeys(("cholesky", "triangular_solve", "lu", "lu_solve", "eigh", "svd", "qr"), "library"),
 }
 
 

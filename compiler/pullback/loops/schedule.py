@@ -119,8 +119,9 @@ class _Scheduler:
                 for arg in instr.args:
                     if strided(arg, self.plan.defs, self._stored, blas=True) is None:
                         self._store(arg)
-            elif self.kinds[instr] == "sort":
-                self._store(instr.args[0])
+            elif self.kinds[instr] in ("sort", "library"):
+                for arg in instr.args:
+                    self._store(arg)
             elif instr.blocks:
                 self._force_captured(instr)
 

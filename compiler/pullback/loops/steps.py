@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pullback.ir.core import Instr, Value
 from pullback.ir.dims import Size, product, symbols
 from pullback.ir.ops import OPS
-from pullback.ir.ops.base import Update
+from pullback.ir.ops.base import Routine, Update
 from pullback.ir.types import Type, bool_, i64
 from pullback.loops.nest import Call, Define, Operand, Store
 from pullback.loops.nests import carry, value_type
@@ -115,10 +115,30 @@ def sort(lowering: Lowering, instr: Instr) -> None:
     _call(lowering, Call("argsort", lowering.buffers[instr.out], operands, (product(shape[:-1]), shape[-1])))
 
 
+def library(lowering: Lowering, instr: Instr) -> None:
+    """A routine of LAPACK: it reads whole arrays and has memory to work in."""
+    assert isinstance(instr.op.lower, Routine)
+    last = instr.args[-1].type.shape
+    work = instr.op.lower.work(instr) if instr.op.lower.work else ()
+    operands = [_operand(lowering, a) for a in instr.args]
+    operands += [Operand(lowering.places.work(kind), 0, ()) for kind in work]
+    sizes = (product(last[:-2]), *last[-2:])
+    _call(lowering, Call(instr.op.name, lowering.buffers[instr.out], tuple(operands), sizes, instr.attrs))
+
+
 def _operand(lowering: Lowering, value: Value) -> Operand:
+    """A whole array. One that is captured as a view of another has no memory and is copied."""
     if value in lowering.buffers:
         return Operand(lowering.buffers[value], 0, (), lowering.starts.get(value))
-    return Operand(lowering.constant(lowering.plan.defs[value].attrs["value"]), 0, ())
+    instr = lowering.plan.defs[value]
+    if instr.op.name == "const":
+        return Operand(lowering.constant(instr.attrs["value"]), 0, ())
+    copy, reader = lowering.places.work(value.type), lowering.reader()
+    loops, index = lowering.loops(value.type.shape, "copy")
+    element = reader.element(value, index)
+    lowering.inner(loops).append(Store(copy, reader.position(value.type.shape, index), element))
+    lowering.close(loops)
+    return Operand(copy, 0, ())
 
 
 def gemm(lowering: Lowering, instr: Instr) -> None:

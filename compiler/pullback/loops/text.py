@@ -67,9 +67,10 @@ class _Printer:
                 self.lines.append(f"{indent}unless {self.name(ok)}: fail {self.program.messages[number].text!r}")
             case Define(symbol=symbol, value=value):
                 self.lines.append(f"{indent}size {symbol} = {self.name(value)}")
-            case Call(name=name, out=out, args=args, sizes=sizes):
+            case Call(name=name, out=out, args=args, sizes=sizes, attrs=attrs):
                 operands = ", ".join(f"{_buffer(a.buffer)}{list(map(str, a.strides))}" for a in args)
-                self.lines.append(f"{indent}{_buffer(out)} = {name}({operands}; {', '.join(map(str, sizes))})")
+                options = "".join(f", {key}" for key, value in attrs.items() if value)
+                self.lines.append(f"{indent}{_buffer(out)} = {name}({operands}; {', '.join(map(str, sizes))}{options})")
             case Reserve(tape=tape, height=height):
                 what = "room for" if tape.bounded else "room above"
                 self.lines.append(f"{indent}{_buffer(tape.buffer)}: {what} {self.name(height)}")

@@ -21,6 +21,7 @@ from pullback.errors import ShapeError, TraceError, UnsupportedError
 from pullback.frontends.array import Array
 from pullback.frontends.library import arrange, create, differences, elementwise, index, reduce, shape
 from pullback.frontends.library import contract as contract
+from pullback.frontends.library import linalg as linalg
 from pullback.frontends.library import special as special
 from pullback.frontends.promote import quick
 from pullback.frontends.sizes import Length
@@ -39,6 +40,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **arrange.FUNCTIONS,
     **differences.FUNCTIONS,
     **contract.FUNCTIONS,
+    **linalg.FUNCTIONS,
     **special.FUNCTIONS,
 }
 CREATORS = create.CREATORS  # make arrays of their own even from plain numbers

@@ -3,7 +3,19 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pullback.ir.ops import choice, contract, control, elementwise, index, reduce, shape, special, transcendental
+from pullback.ir.ops import (
+    choice,
+    contract,
+    control,
+    elementwise,
+    index,
+    linalg,
+    reduce,
+    shape,
+    special,
+    spectral,
+    transcendental,
+)
 from pullback.ir.ops.base import Op
 
 _FAMILIES = (
@@ -15,6 +27,8 @@ _FAMILIES = (
     shape.OPS,
     index.OPS,
     contract.OPS,
+    linalg.OPS,
+    spectral.OPS,
     control.OPS,
 )
 OPS: Mapping[str, Op] = MappingProxyType({name: op for family in _FAMILIES for name, op in family.items()})

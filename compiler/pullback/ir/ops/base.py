@@ -102,9 +102,11 @@ class Decompose:
 
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """A routine of the loop level, by name (sorting, contractions, scans ...)."""
+    """A routine of the loop level, by name (sorting, contractions, scans ...). ``work(instr)`` are the types of the arrays that
+    it needs besides, for a library to work in."""
 
     name: str
+    work: Callable[[Instr], tuple[Type, ...]] | None = None
 
 
 Lowering: TypeAlias = Intrinsic | Libm | Machine | Compose | Pull | Fold | Update | Decompose | Routine | None

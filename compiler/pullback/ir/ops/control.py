@@ -6,7 +6,8 @@
 - ``while (%x = %x0) {condition} do {body}``: both blocks have the carried values as parameters; the condition block yields
   one bool scalar, the body the new carried values.
 - ``stack.new %n``, ``stack.push``, ``stack.pop``: the tape; see Note [Tape]. The capacity ``%n`` (i64) may be left out.
-- ``check %ok {message}``: stops the call with ``message`` if ``%ok`` is false; kept and ordered.
+- ``check %ok {message}``: stops the call with ``message`` if ``%ok`` is false; kept and ordered. ``error`` names the error's
+  class, one of those of the runtime's kernels; PullbackError if it is left out.
 
 Note [Tape]
 ``stack<T>`` is a persistent view (buffer, height). ``push`` gives a view one higher and may be done at most once to each
