@@ -365,7 +365,8 @@ def test_environment_variables_with_unknown_values_are_spoken_of_once(monkeypatc
         pb.compile(lambda x: x * x).grad(-2.0)
         pb.compile(lambda x: x * x).grad(-2.0)
     assert sorted(str(w.message) for w in caught) == [
-        "PULLBACK_DUMP=adjiont means nothing; known are all, the frontend, simplify, cse, dce, scalarize, adjoint, tangent",
+        "PULLBACK_DUMP=adjiont means nothing; known are all, the frontend, simplify, cse, dce, scalarize, together, "
+        "adjoint, tangent",
         "PULLBACK_LOG=compiles means nothing; known are compile",
     ]
 

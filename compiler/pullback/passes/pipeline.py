@@ -17,9 +17,17 @@ from pullback.passes.dce import dce
 from pullback.passes.scalarize import scalarize
 from pullback.passes.simplify import simplify
 from pullback.passes.tangent import tangent
+from pullback.passes.together import together
 
-PASSES: Mapping[str, Callable[[Func], Func]] = {"simplify": simplify, "cse": cse, "dce": dce, "scalarize": scalarize}
+PASSES: Mapping[str, Callable[[Func], Func]] = {
+    "simplify": simplify,
+    "cse": cse,
+    "dce": dce,
+    "scalarize": scalarize,
+    "together": together,
+}
 OPTIMIZE: tuple[str, ...] = ("simplify", "cse", "dce")
+PREPARE: tuple[str, ...] = ("scalarize", "together")
 DUMPS = ("all", "the frontend", *PASSES, "adjoint", "tangent")
 
 
@@ -36,8 +44,10 @@ def optimize(func: Func) -> Func:
 
 def prepare(func: Func) -> Func:
     """What is compiled for ``func``: with what would only make its derivatives larger."""
-    ready = scalarize(func)
-    return ready if ready is func else checked("scalarize", ready)
+    for name in PREPARE:
+        ready = PASSES[name](func)
+        func = ready if ready is func else checked(name, ready)
+    return func
 
 
 def differentiate(func: Func, wrt: Sequence[Value], seeded: Sequence[Value] | None = None, primal: bool = True) -> Func:
