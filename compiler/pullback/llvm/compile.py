@@ -168,10 +168,11 @@ class _Texts:
 
 def _packed(texts: _Texts, images: bool = True) -> bytes:
     """A kernel as it is kept. ``images``: in the form that needs no linker, if there is one for it."""
-    from pullback.llvm import mathlib
+    from pullback.llvm import mathlib, tiles
 
     objects = [module.object() for module in texts.modules()]
     objects += [mathlib.object_code(form) for form in texts.emitted.math]
+    objects += [tiles.object_code(product) for product in texts.emitted.products]
     about = {
         "signature": dataclasses.asdict(signature(texts.program, texts.emitted.frame)),
         "origins": [m.loc.column for m in texts.program.messages],

@@ -16,6 +16,7 @@ from pullback.llvm.mathlib import MathCalls
 from pullback.llvm.pieces import CHUNK, Piece, buffers, made, operands, pieces, totals
 from pullback.llvm.routines import Routines
 from pullback.llvm.straight import Straight
+from pullback.llvm.tiles import Product
 from pullback.llvm.vecmath_library import Form
 from pullback.loops.nest import Buffer, Call, Fail, For, Node, Operand, Program, Reserve, While, statements
 
@@ -39,6 +40,7 @@ class Emitted:
     loops: bool
     blas: tuple[str, ...]
     math: tuple[Form, ...]  # our functions that are called, not inlined
+    products: tuple[Product, ...]
 
 
 def emit(program: Program, features: str, fast_math: bool = False, prefix: str = "k") -> Emitted:
@@ -81,8 +83,9 @@ class Emitter:
         kernel = "\n".join([*constants, *self.functions, *self.routines.functions, main, self.math.text()])
         chunks = "\n".join([*self.chunk_functions, self.chunk_math.text()]) if self.chunk_functions else ""
         loops = any(p.kind != "scalars" for p in self.pieces)
+        products = tuple(self.routines.products)
         linked = {**self.math.linked, **self.chunk_math.linked}
-        return Emitted(kernel, chunks, frame, straight, largest, loops, tuple(self.routines.blas), tuple(linked))
+        return Emitted(kernel, chunks, frame, straight, largest, loops, tuple(self.routines.blas), tuple(linked), products)
 
     def _constants(self) -> list[Buffer]:
         found: dict[Buffer, None] = {}

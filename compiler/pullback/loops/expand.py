@@ -3,11 +3,18 @@
 A contraction is either written out as a product and a sum (vectors, small static matrices, integers: it then fuses like
 anything else), or becomes the canonical matrix product ``[B, M, K] x [B, K, N]`` that ``gemm`` does, with reshapes and
 transposes around it that are views whenever the strides allow.
+
+Note [Operands]
+A computed array is stored for the products that read it, in the order of axes that they want, its own last axis last if that is
+one of the matrix's: what reads it the other way round is a transposition of that one. So an array that a product reads and one of
+its adjoints reads turned is stored once, and its rows are stored as they are computed. A product's own axes are in the order
+that makes the last axis of what is made of it the last one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pullback.ir.core import Block, Builder, Func, Instr, Value, walk
 from pullback.ir.dims import Size, product
@@ -28,11 +35,12 @@ def _expanded(block: Block, new: dict[Value, Value]) -> Block:
     if not new and not any(_touched(instr) for instr in block.body):
         return block
     b = Builder()
+    ordered: dict[Any, Value] = {}
     pending = [iter(_turned(block))]
     wait: list[tuple[Instr, Value]] = []  # an expanded instruction and the value that stands for its result
     while pending:
         for instr in pending[-1]:
-            built = _expand_one(instr, new)
+            built = _expand_one(instr, new, ordered)
             if instr.blocks:
                 blocks = tuple([_expanded(inner, new) for inner in instr.blocks])
                 args = tuple([new.get(a, a) for a in instr.args])
@@ -58,7 +66,8 @@ def _touched(instr: Instr) -> bool:
 
 
 def _turned(block: Block) -> Sequence[Instr]:
-    """The instructions, with ``transpose(contract(x, y))`` as ``contract(y, x)`` where that is all that uses the product."""
+    """The instructions, with ``transpose(contract(x, y))`` as ``contract(y, x)``, transposed or not, where that is all that uses
+    the product and its last axis is better last."""
     defs: dict[Value, Instr] = {}
     uses: dict[Value, int] = {}
     if not any(instr.op.name == "contract" for instr in block.body):
@@ -69,9 +78,17 @@ def _turned(block: Block) -> Sequence[Instr]:
     body: list[Instr] = []
     for instr in block.body:
         contraction = defs.get(instr.args[0]) if instr.op.name == "transpose" else None
-        if contraction is not None and uses[instr.args[0]] == 1 and instr.attrs["perm"] == _swapped_axes(contraction):
+        if contraction is not None and uses[instr.args[0]] == 1:
+            swapped, perm = _swapped_axes(contraction), instr.attrs["perm"]
             attrs = {key: value[::-1] for key, value in contraction.attrs.items()}
-            instr = Instr(contraction.op, instr.outs, contraction.args[::-1], attrs, (), instr.loc)
+            if perm == swapped:
+                instr = Instr(contraction.op, instr.outs, contraction.args[::-1], attrs, (), instr.loc)
+            elif perm and swapped[-1] == perm[-1]:
+                old = contraction.out
+                new = Value(old.name, old.type.with_shape(tuple(old.type.shape[k] for k in swapped)))
+                body.append(Instr(contraction.op, (new,), contraction.args[::-1], attrs, (), contraction.loc))
+                turned = {**instr.attrs, "perm": tuple(swapped.index(k) for k in perm)}
+                instr = Instr(instr.op, instr.outs, (new,), turned, (), instr.loc)
         for out in instr.outs:
             if instr.op.name == "contract":
                 defs[out] = instr
@@ -94,7 +111,7 @@ def _renamed(instr: Instr, new: dict[Value, Value]) -> Instr:
     return instr if args == instr.args else Instr(instr.op, instr.outs, args, instr.attrs, instr.blocks, instr.loc)
 
 
-def _expand_one(instr: Instr, new: dict[Value, Value]) -> tuple[list[Instr], Value] | None:
+def _expand_one(instr: Instr, new: dict[Value, Value], ordered: dict[Any, Value]) -> tuple[list[Instr], Value] | None:
     if not _touched(instr):
         return None
     inner = Builder()
@@ -109,7 +126,7 @@ def _expand_one(instr: Instr, new: dict[Value, Value]) -> tuple[list[Instr], Val
         total = inner.logical_or(target, operand) if target.type.dtype is bool_ else inner.add(target, operand)
         return inner.body, total
     if instr.op.name == "contract" and not is_canonical(instr):
-        return inner.body, _contract(inner, _renamed(instr, new))
+        return inner.body, _contract(inner, _renamed(instr, new), ordered)
     return None
 
 
@@ -132,8 +149,8 @@ def _written_out(instr: Instr) -> bool:
     return all(isinstance(size, int) and size <= SMALL for size in map(product, groups))
 
 
-def _contract(b: Builder, instr: Instr) -> Value:
-    return _as_sum(b, instr) if _written_out(instr) else _as_matrices(b, instr)
+def _contract(b: Builder, instr: Instr, ordered: dict[Any, Value]) -> Value:
+    return _as_sum(b, instr) if _written_out(instr) else _as_matrices(b, instr, ordered)
 
 
 def _as_sum(b: Builder, instr: Instr) -> Value:
@@ -162,7 +179,18 @@ def _reshaped(b: Builder, x: Value, shape: tuple[Size, ...]) -> Value:
     return x if x.type.shape == shape else b.reshape(x, shape=shape)
 
 
-def _as_matrices(b: Builder, instr: Instr) -> Value:
+def _operand(b: Builder, x: Value, perm: tuple[int, ...], ordered: dict[Any, Value]) -> Value:
+    """``x`` with its axes in another order, made once; see Note [Operands]."""
+    if len(perm) > 1 and perm[-2] == len(perm) - 1:
+        straight = _operand(b, x, (*perm[:-2], perm[-1], perm[-2]), ordered)
+        return b.transpose(straight, perm=(*range(len(perm) - 2), len(perm) - 1, len(perm) - 2))
+    if (x, perm) not in ordered:
+        ordered[x, perm] = _ordered(b, x, perm)
+    return ordered[x, perm]
+
+
+def _as_matrices(b: Builder, instr: Instr, ordered: dict[Any, Value]) -> Value:
+    """``ordered``: what the block has already of the arrays that products read."""
     x, y = instr.args
     (bx, by), (cx, cy) = instr.attrs["batch"], instr.attrs["axes"]
     free_x, free_y = free_axes(x.type.rank, bx, cx), free_axes(y.type.rank, by, cy)
@@ -173,8 +201,8 @@ def _as_matrices(b: Builder, instr: Instr) -> Value:
     m = product(x.type.shape[k] for k in free_x)
     k = product(x.type.shape[k] for k in cx)
     n = product(y.type.shape[k] for k in free_y)
-    left = _reshaped(b, _ordered(b, x, (*bx, *free_x, *cx)), (*batch, m, k))
-    right = _reshaped(b, _ordered(b, y, (*by, *cy, *free_y)), (*batch, k, n))
+    left = _reshaped(b, _operand(b, x, (*bx, *free_x, *cx), ordered), (*batch, m, k))
+    right = _reshaped(b, _operand(b, y, (*by, *cy, *free_y), ordered), (*batch, k, n))
     r = len(batch)
     pairs = ((0,), (0,)) if batch else ((), ())
     out = b.contract(left, right, batch=pairs, axes=((r + 1,), (r,)))

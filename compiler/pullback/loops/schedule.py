@@ -35,7 +35,7 @@ from pullback.ir.ops.base import Elementwise
 from pullback.loops.blocks import Uses, is_array, mentions
 from pullback.loops.plan import SCALAR, SINGLE, Root, Schedule, Stage, kind_of, updates
 from pullback.loops.scalars import op_cost
-from pullback.loops.strides import strided
+from pullback.loops.strides import strided, turns
 
 EXPENSIVE = 10  # a value that costs more than this many simple operations is stored rather than computed twice
 LONGEST = 300  # a chain of elementwise ops longer than this is cut, so that no nest grows without bound
@@ -117,13 +117,19 @@ class _Scheduler:
         for instr in self.rest:
             if self.kinds[instr] == "gemm":
                 for arg in instr.args:
-                    if strided(arg, self.plan.defs, self._stored, blas=True) is None:
-                        self._store(arg)
+                    self._force_matrix(arg)
             elif self.kinds[instr] in ("sort", "library"):
                 for arg in instr.args:
                     self._store(arg)
             elif instr.blocks:
                 self._force_captured(instr)
+
+    def _force_matrix(self, matrix: Value) -> None:
+        """Store what a product reads; of a matrix that is turned, the one that is not (see Note [Operands] in ``expand.py``)."""
+        if strided(matrix, self.plan.defs, self._stored, blas=True) is not None:
+            return
+        made = self.defs.get(matrix)
+        self._store(made.args[0] if made is not None and made.op.name == "transpose" and turns(made) else matrix)
 
     def _force_captured(self, instr: Instr) -> None:
         """A trip must not compute again what its loop captures, nor read what it updates through a view of the old version."""

@@ -19,6 +19,12 @@ class Strided:
     strides: tuple[Size, ...]
 
 
+def turns(transpose: Instr) -> bool:
+    """Whether a transposition swaps the last two axes and no others."""
+    rank = transpose.out.type.rank
+    return rank > 1 and transpose.attrs["perm"] == (*range(rank - 2), rank - 1, rank - 2)
+
+
 def contiguous(shape: tuple[Size, ...]) -> tuple[Size, ...]:
     return tuple(product(shape[k + 1 :]) for k in range(len(shape)))
 
