@@ -285,9 +285,10 @@ def test_functions_that_nobody_holds_are_freed():
 
 
 def test_the_specializations_of_a_function_are_bounded():
-    from pullback_runtime.function import KEPT
+    from pullback_runtime.specializations import KEPT
 
     f = pb.compile(lambda x, n: x)
+    kept = f._specializations
     made = {}
 
     class Fake:
@@ -304,10 +305,10 @@ def test_the_specializations_of_a_function_are_bounded():
         def kinds(self):
             return []
 
-    f._paths = lambda arguments: []  # reasons are not what is tested
+    kept._paths = lambda arguments: []  # reasons are not what is tested
     for k in range(KEPT + 20):
-        with f._lock:
-            f._keep(Arguments(k), Fake(k), "test")
+        with kept._lock:
+            kept._keep(Arguments(k), Fake(k), "test")
         made[k] = True
-    assert len(f._found) == KEPT and len(f._order) == KEPT and len(f.cache_info().reasons) <= KEPT
+    assert len(kept._found) == KEPT and len(kept._order) == KEPT and len(f.cache_info().reasons) <= KEPT
     assert f.cache_info().specializations == KEPT + 20

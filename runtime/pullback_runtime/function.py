@@ -1,33 +1,24 @@
-"""``Function``: what ``pb.compile`` returns. Binds arguments, finds or makes the specialization, seeds, calls, rebuilds.
-
-Note [Specializations]
-A call's *key* is the structure of its arguments and, for each leaf, element type, rank, static lengths and weakness. Under one
-key there can be several specializations, told apart by guards over lengths and captured values; the first that fits serves
-the call. If none fits, the function is traced with the call's own lengths as hints; tracing is also what reports lengths
-that do not go together, so a call never fails for lengths that another trace would take.
-"""
+"""``Function``: what ``pb.compile`` returns. Binds arguments, finds or makes the specialization, seeds, calls, rebuilds."""
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, is_dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pullback_runtime import binding, direct
 from pullback_runtime.binding import Arguments, Parameter
 from pullback_runtime.doors import Door
-from pullback_runtime.environment import asked
 from pullback_runtime.errors import DTypeError, PullbackError, SeedError
 from pullback_runtime.gradients import Gradients, Place, copied
 from pullback_runtime.kernel import Kernel
-from pullback_runtime.repeat import MOST, Repeat, SizeGuard, as_they_are, kind_of
-from pullback_runtime.signature import FLOATS, Structure, flatten
-from pullback_runtime.spots import Spot
+from pullback_runtime.repeat import MOST, Repeat, as_they_are, kind_of
+from pullback_runtime.signature import FLOATS, flatten
+from pullback_runtime.specializations import CacheInfo, Call, Specialization, Specializations
 from pullback_runtime.variable import Variable, record
 
 _OPTIONS = ("seed", "seed_mode", "wrt", "out")
@@ -38,55 +29,6 @@ _SIGNATURES = {  # as Python reads them from the documentation of a function tha
     "value_and_grad": "(*args, wrt=None, out=None, **kwargs)\n--\n\n",
 }
 STAGES = ("primal", "adjoint", "loops", "llvm", "optimized", "asm")
-KEPT = 512  # specializations of one Function; of more the oldest are dropped
-
-
-class Specialization(Protocol):
-    """One trace, and the kernels made from it when asked for. Made by the compiler."""
-
-    output: Structure
-    kinds: tuple[str, ...]  # element types of the outputs
-    ranks: tuple[int, ...]
-    names: tuple[str, ...]  # of intermediate values
-
-    @property
-    def captures(self) -> bool: ...
-    def guards(self, symbols: Sequence[str]) -> list[SizeGuard] | None: ...
-    def spots(self) -> tuple[list[tuple[Spot, Any]], list[Spot]] | None: ...
-    def bind(self, leaves: Sequence[Any]) -> tuple[dict[str, int], list[Any]] | None: ...
-    def again(self, shapes: Sequence[tuple[int, ...]]) -> list[Any] | None: ...
-    def shapes(self, sizes: dict[str, int]) -> list[tuple[int, ...] | None]: ...
-    def named_shape(self, name: str, sizes: dict[str, int]) -> tuple[str, tuple[int, ...]]: ...
-    def primal(self) -> Kernel: ...
-    def vjp(self, wrt: tuple[Place, ...], seeded: tuple[Place, ...], primal: bool) -> Kernel: ...
-    def jvp(self, wrt: tuple[int, ...]) -> Kernel: ...
-    def split(self, wrt: tuple[Place, ...], seeded: tuple[Place, ...]) -> tuple[Kernel, Kernel, tuple[int, ...]]: ...
-    def expanded(self, result: int, sizes: dict[str, int]) -> tuple[int, ...]: ...
-    def expand(self, wrt: tuple[Place, ...], result: int, primal: bool) -> Kernel: ...
-    def text(self, stage: str) -> str: ...
-    def describe(self) -> str: ...
-    def output_text(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class CacheInfo:
-    """How many specializations exist, and why each was made."""
-
-    specializations: int
-    reasons: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class _Call:
-    """A call that found its specialization. ``inputs``: the leaves, then the hidden inputs."""
-
-    arguments: Arguments
-    specialization: Specialization
-    sizes: dict[str, int]
-    inputs: list[Any]
-
-    def hidden(self) -> list[Any]:
-        return self.inputs[len(self.arguments.leaves) :]
 
 
 _QUICK: set[type] = set()  # classes for which the quicker way to an instance's own callable was tried
@@ -123,14 +65,9 @@ class Function(_Called):
         self.parameters = tuple(parameters)
         self.origin = origin  # what it was compiled from, for the compiler
         self._floats = floats
-        self._make = make
         self._symbolic = symbolic
-        self._found: dict[Any, list[Specialization]] = {}
-        self._ahead: list[tuple[Any, Specialization]] = []  # compiled for declared types: their keys
-        self._reasons: deque[str] = deque(maxlen=KEPT)
-        self._order: deque[tuple[Any, Specialization]] = deque()
+        self._specializations = Specializations(name, self.parameters, make)
         self._repeats: dict[Hashable, Repeat] = {}
-        self._made = 0
         self._calls = 0  # that went through Python, up to when direct callables are made
         self._doors: dict[str, Door] = {}
         self._lock = threading.RLock()
@@ -239,61 +176,14 @@ class Function(_Called):
         self._repeats[kind] = repeat
         return repeat
 
-    def _outs(self, call: _Call, out: Any) -> list[Any] | None:
+    def _outs(self, call: Call, out: Any) -> list[Any] | None:
         if out is None:
             return None
         return binding.match_out(self.__name__, call.specialization.output, out)
 
-    def _prepare(self, values: Sequence[Any], floats: frozenset[int] = frozenset()) -> _Call:
+    def _prepare(self, values: Sequence[Any], floats: frozenset[int] = frozenset()) -> Call:
         arguments = binding.arguments(self.parameters, values, floats | self._floats, self._symbolic)
-        return _served(arguments, self._found.get(arguments.key, ())) or self._specialize(arguments)
-
-    def _specialize(self, arguments: Arguments) -> _Call:
-        with self._lock:
-            known = self._found.get(arguments.key, ())
-            ahead = [made for key, made in self._ahead if made not in known and binding.serves(key, arguments.key)]
-            call = _served(arguments, known)  # another thread may have made it meanwhile
-            if call is None:
-                call = _served(arguments, ahead)
-                if call is not None:
-                    self._found[arguments.key] = [*known, call.specialization]
-            if call is None:
-                made = self._make(arguments)
-                call = _served(arguments, [made])
-                if call is None:
-                    raise PullbackError(
-                        f"{self.__name__}: a trace does not fit the arguments that it was made for; please report this"
-                    )
-                self._keep(arguments, made, "a guard of the others fails" if known else "new argument types")
-        return call
-
-    def _keep(self, arguments: Arguments, specialization: Specialization, why: str) -> None:
-        """Remember a specialization, and forget the oldest if there are too many. The lock is held."""
-        key = arguments.key
-        self._found[key] = [*self._found.get(key, ()), specialization]
-        self._order.append((key, specialization))
-        if len(self._order) > KEPT:
-            old, gone = self._order.popleft()
-            left = [s for s in self._found.get(old, ()) if s is not gone]
-            self._found[old] = left
-            if not left:
-                del self._found[old]
-        self._made += 1
-        self._note(arguments, specialization, why)
-
-    def _note(self, arguments: Arguments, specialization: Specialization, why: str) -> None:
-        kinds = iter(arguments.kinds())
-        inputs = ", ".join(f"{path}: {next(kinds)}" for path in self._paths(arguments))
-        reason = f"{self.__name__}({inputs}): {why}; {specialization.describe()}"
-        self._reasons.append(reason)
-        if "compile" in asked("PULLBACK_LOG", ("compile",)):
-            import logging  # takes 8 ms, and few ask for it
-
-            logging.getLogger("pullback").warning("compiled %s", reason)
-
-    def _paths(self, arguments: Arguments) -> list[str]:
-        pairs = zip(self.parameters, arguments.key, strict=True)
-        return [path for parameter, (structure, _) in pairs for path in structure.paths(parameter.name)]
+        return self._specializations.call(arguments)
 
     def cache_info(self) -> CacheInfo:
         """How many specializations were made (``.specializations``), and for the latest of them why (``.reasons``).
@@ -304,21 +194,21 @@ class Function(_Called):
         >>> f.cache_info().specializations
         2
         """
-        return CacheInfo(self._made, tuple(self._reasons))
+        return self._specializations.info()
 
     def specialize(self, *args: Any, **kwargs: Any) -> Function:
         """Compile ahead of data."""
         self._example(args, kwargs).specialization.primal()
         return self
 
-    def _example(self, args: Sequence[Any], kwargs: dict[str, Any]) -> _Call:
+    def _example(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
         """A prepared call for texts: with the arguments given, or the latest specialization, or from declarations."""
         if args or kwargs:
             values = binding.bind(self.__name__, self.parameters, args, kwargs)
             return self._declared(values) if any(map(binding.is_declared, values)) else self._prepare(values)
-        if self._order:
-            key, latest = self._order[-1]
-            return _Call(Arguments([], key), latest, {}, [])
+        latest = self._specializations.latest()
+        if latest is not None:
+            return latest
         missing = [p.name for p in self.parameters if p.declared is None]
         if missing:
             raise PullbackError(
@@ -327,19 +217,13 @@ class Function(_Called):
             )
         return self._declared([p.declared for p in self.parameters])
 
-    def _declared(self, types: Sequence[Any]) -> _Call:
+    def _declared(self, types: Sequence[Any]) -> Call:
         """A specialization ahead of data. It also serves calls whose short lengths would be compiled in otherwise."""
         for parameter, given in zip(self.parameters, types, strict=True):
             if not all(getattr(leaf, "pullback_leaf", False) for leaf in flatten(given)[0]):
                 raise TypeError(f"specialize: a type such as pb.f64['n'] expected for {parameter.name}, as for the others")
         key = tuple(binding.declared_key(p, given) for p, given in zip(self.parameters, types, strict=True))
-        arguments = Arguments([], key)
-        with self._lock:
-            if key not in self._found:
-                specialization = self._make(arguments)
-                self._keep(arguments, specialization, "declared types")
-                self._ahead.append((key, specialization))
-            return _Call(arguments, self._found[key][0], {}, [])
+        return self._specializations.declared(key)
 
     # -- derivatives ----------------------------------------------------------------------------------------------------
     def vjp(
@@ -426,7 +310,7 @@ class Function(_Called):
                 "use vjp(..., seed=...) with the gradient of some loss with respect to each output"
             )
 
-    def _target(self, values: Sequence[Any], wrt: Any) -> tuple[_Call, tuple[Place, ...], Gradients]:
+    def _target(self, values: Sequence[Any], wrt: Any) -> tuple[Call, tuple[Place, ...], Gradients]:
         """The call, and what its gradients are taken with respect to."""
         floats: frozenset[int] = frozenset()
         chosen: list[Place] | None = None
@@ -454,7 +338,7 @@ class Function(_Called):
         gradients = Gradients(call.arguments, chosen, single)
         return call, gradients.places, gradients
 
-    def _seeds(self, call: _Call, seed: Any, mode: str | None) -> tuple[tuple[Place, ...], list[Any]]:
+    def _seeds(self, call: Call, seed: Any, mode: str | None) -> tuple[tuple[Place, ...], list[Any]]:
         """Which outputs and intermediates are seeded, and with what."""
         made = call.specialization
         named: dict[str, Any] = {}
@@ -593,15 +477,6 @@ class Function(_Called):
     def specialization(self, *args: Any, **kwargs: Any) -> Specialization:
         """The specialization that serves these arguments (without arguments: the latest, or that of the declarations)."""
         return self._example(args, kwargs).specialization
-
-
-def _served(arguments: Arguments, candidates: Sequence[Specialization]) -> _Call | None:
-    """The call by the first specialization that fits its lengths and what is captured."""
-    for specialization in candidates:
-        bound = specialization.bind(arguments.leaves)
-        if bound is not None:
-            return _Call(arguments, specialization, bound[0], [*arguments.leaves, *bound[1]])
-    return None
 
 
 def _has_variable(value: Any) -> bool:
