@@ -1,6 +1,7 @@
 """Long straight-line code: calls of one function side by side, values that go from chunk to chunk, checks in between."""
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import pullback as pb
 from pullback.ir.core import Builder, Func, Value
 from pullback.ir.ops import OPS
 from pullback.ir.types import Type, f64
-from pullback.llvm import compile_kernel
+from pullback.llvm import Options, compile_kernel, engine, plain
+from pullback.llvm.emit import emit
 from pullback.llvm.straight import LANES, Together, side_by_side
 from pullback.loops.lower import lower
 from pullback.loops.nest import Node
@@ -96,6 +98,57 @@ def test_a_chain_of_calls_has_none_side_by_side():
         value = b.sin(value)
     func = Func("chain", b.close("return", [value], [x]))
     assert not any(isinstance(s, Together) for s in side_by_side(lower(func).body))
+
+
+def formula_of_all_kinds(steps):
+    """Plain operations, functions and constants; now and then something that plain code cannot hold, and what is used late."""
+    b, rng = Builder(), random.Random(3)
+    params = [Value(f"x{k}", Type(f64)) for k in range(8)]
+    values = list(params)
+    for k in range(steps):
+        x, y = rng.choice(values[-60:]), rng.choice(values[-60:] if k % 50 else values)
+        kind = rng.choice(["add", "sub", "mul", "div", "neg", "abs", "sqrt", "sin", "exp", "pow", "square", "constant"])
+        if k % 2000 == 1999:
+            values += [b.maximum(x, y)] * 30
+        elif kind == "pow":
+            values.append(b.pow(b.abs(x), b.const(1.5)))
+        elif kind == "square":
+            values.append(b.mul(x, x))
+        elif kind == "constant":
+            values.append(b.sub(b.const(rng.choice([1.25, 0.75, -0.0])), x))
+        elif kind in ("add", "sub", "mul", "div"):
+            values.append(b.emit(OPS[kind], (x, y))[0])
+        else:
+            values.append(b.emit(OPS[kind], (x,))[0])
+    return Func("all_kinds", b.close("return", values[-40:] + values[100::13], params))
+
+
+@pytest.mark.skipif(not plain.possible(), reason="the machine code is that of another machine")
+@pytest.mark.parametrize(
+    "x",
+    [
+        [0.3, -0.7, 1.1, 0.2, -1.9, 3.0, 0.01, 5.5],
+        [0.0, -0.0, 1e-310, -1e300, float("inf"), 1e308, -2.5, 1.0],
+        [float("nan"), 1.0, 2.0, -1e-320, 1e5, -float("inf"), 0.5, 0.25],
+    ],
+)
+def test_plain_code_gives_the_bits_of_llvms(x):
+    func = formula_of_all_kinds(6000)
+    assert emit(lower(func), engine.features()).chunks.count(".globl") >= 2  # pieces of it, with others in between
+    ours, theirs = (np.array(compile_kernel(func, Options(opt=opt))(x)) for opt in ("auto", 1))
+    np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(np.signbit(ours[ours == 0]), np.signbit(theirs[ours == 0]))
+
+
+def test_plain_code_uses_slots_again():
+    b = Builder()
+    x = Value("x", Type(f64))
+    value = x
+    for k in range(5000):  # each needs two values at a time
+        value = b.sub(b.mul(value, x), b.div(value, x)) if k % 2 else b.add(b.neg(value), x)
+    emitted = emit(lower(Func("chain", b.close("return", [value], [x]))), engine.features())
+    assert emitted.frame == 0  # few enough for the stack
+    assert not plain.possible() or "module asm" in emitted.chunks
 
 
 def test_captured_steps_are_compared_as_a_whole():

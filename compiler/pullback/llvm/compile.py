@@ -113,6 +113,8 @@ def _level(emitted: Emitted, opt: int | str) -> int:
     """The engine's level for the kernel's module."""
     if isinstance(opt, int):
         return opt
+    if emitted.helpers:
+        return 1
     if emitted.largest > 4 * LITTLE or (not emitted.loops and emitted.scalars > LITTLE):  # a loop is one function, however long
         return 0
     return 1
@@ -141,7 +143,8 @@ class _Texts:
         from pullback.llvm import engine
         from pullback.llvm.emit import emit
 
-        return emit(self.program, engine.features(), self._options.fast_math)
+        hasty = not isinstance(self._options.opt, int) or not self._options.opt
+        return emit(self.program, engine.features(), self._options.fast_math, hasty=hasty)
 
     def modules(self) -> list[Any]:
         from pullback.llvm import engine

@@ -14,6 +14,7 @@ from pullback.llvm.body import Body, move
 from pullback.llvm.functions import FunctionText
 from pullback.llvm.mathlib import MathCalls
 from pullback.llvm.pieces import CHUNK, Piece, buffers, made, operands, pieces, totals
+from pullback.llvm.plain import Plain, fits, possible
 from pullback.llvm.routines import Routines
 from pullback.llvm.straight import Straight
 from pullback.llvm.tiles import Product
@@ -38,23 +39,27 @@ class Emitted:
     scalars: int  # how many scalar statements outside of nests and loops
     largest: int  # how many statements in the largest loop of the program
     loops: bool
+    helpers: bool  # whether there are functions for plain code, see Note [Plain code] in ``plain.py``
     blas: tuple[str, ...]
     math: tuple[Form, ...]  # our functions that are called, not inlined
     products: tuple[Product, ...]
 
 
-def emit(program: Program, features: str, fast_math: bool = False, prefix: str = "k") -> Emitted:
-    return Emitter(program, features, fast_math, prefix).run()
+def emit(program: Program, features: str, fast_math: bool = False, prefix: str = "k", hasty: bool = True) -> Emitted:
+    """``hasty``: very long straight-line code may be written without LLVM."""
+    return Emitter(program, features, fast_math, prefix, hasty).run()
 
 
 class Emitter:
-    def __init__(self, program: Program, features: str, fast_math: bool, prefix: str):
+    def __init__(self, program: Program, features: str, fast_math: bool, prefix: str, hasty: bool):
         self.program = program
+        self.hasty = hasty
         self.fast = "fast " if fast_math else ""
         self.prefix = prefix
         self.features = features
         self.symbols = {name: k for k, name in enumerate((*program.symbols, *program.defined, *program.local))}
         self.slots: dict[Node, int] = {}
+        self.uses: dict[Node, int] = {}  # of values in plain code, how often
         self.table: dict[Buffer, int] = {}  # buffers that chunks use, in the table of pointers
         self.pieces = pieces(program)
         self.functions: list[str] = []
@@ -64,15 +69,21 @@ class Emitter:
         self.routines = Routines(self.math)
 
     def run(self) -> Emitted:
-        self._connect()
         straight = sum(len(p.body) for p in self.pieces if p.kind == "scalars")
         whole = len(self.pieces) == 1 and self.pieces[0].kind == "scalars"
         apart = straight > 4 * CHUNK
+        if apart and self.hasty and possible():
+            self._find_plain()
+        self._connect()
+        plain = Plain(self.prefix, self.slots, self.uses, self.math)
         for k, piece in enumerate(self.pieces):
             piece.name = f"{self.prefix}_{piece.kind}{k}"
-            if piece.kind in ("scalars", "nest", "shared", "control") and not whole:
+            if piece.kind == "plain":
+                self.chunk_functions.append(plain.text(piece.name, piece.body))
+            elif piece.kind in ("scalars", "nest", "shared", "control") and not whole:
                 self._piece(piece, apart and piece.kind == "scalars")
-        frame = len(self.slots) if len(self.slots) > STACK_SLOTS else 0
+        self.size = plain.count if self.uses else len(self.slots)
+        frame = self.size if self.size > STACK_SLOTS else 0
         main = self._kernel(whole, apart, frame)
         if any(isinstance(s, (For, While)) for p in self.pieces if p.kind == "control" for s in statements(p.body)):
             self.functions.append(control.poll_function(self.features))
@@ -80,12 +91,26 @@ class Emitter:
             self.functions.append(control.tape_functions(self.features))
         largest = max((sum(1 for _ in statements(p.body)) for p in self.pieces if p.kind == "control"), default=0)
         constants = [_global(self.prefix, b) for b in self._constants()]
+        self.functions += plain.helpers.values()
         kernel = "\n".join([*constants, *self.functions, *self.routines.functions, main, self.math.text()])
         chunks = "\n".join([*self.chunk_functions, self.chunk_math.text()]) if self.chunk_functions else ""
-        loops = any(p.kind != "scalars" for p in self.pieces)
-        products = tuple(self.routines.products)
+        loops = any(p.kind not in ("scalars", "plain") for p in self.pieces)
         linked = {**self.math.linked, **self.chunk_math.linked}
-        return Emitted(kernel, chunks, frame, straight, largest, loops, tuple(self.routines.blas), tuple(linked), products)
+        blas, products = tuple(self.routines.blas), tuple(self.routines.products)
+        helpers = bool(plain.helpers)
+        return Emitted(kernel, chunks, frame, straight, largest, loops, helpers, blas, tuple(linked), products)
+
+    def _find_plain(self) -> None:
+        """Pieces that need no LLVM; those that follow each other become one."""
+        found: list[Piece] = []
+        for piece in self.pieces:
+            if piece.kind == "scalars" and all(map(fits, piece.body)):
+                if found and found[-1].kind == "plain":
+                    found[-1].body += piece.body
+                    continue
+                piece.kind = "plain"
+            found.append(piece)
+        self.pieces = found
 
     def _constants(self) -> list[Buffer]:
         found: dict[Buffer, None] = {}
@@ -105,6 +130,13 @@ class Emitter:
                 if isinstance(statement, (Fail, For, While, Reserve)):
                     piece.fails = True
         for piece in self.pieces:
+            if piece.kind == "plain":
+                for statement in piece.body:
+                    for node in statement.args:
+                        self.uses[node] = self.uses.get(node, 0) + 1
+                        if node in made and made[node].kind != "plain":
+                            self.slots.setdefault(node, len(self.slots))
+                continue
             for statement in statements(piece.body):
                 for node in statement.args if isinstance(statement, Node) else operands(statement):
                     if node.scope is None and made.get(node, piece) is not piece:
@@ -165,7 +197,7 @@ class Emitter:
             body.statements(self.pieces[0].body)
             f.line("ret i32 0")
             return f.text()
-        where = "%work" if frame else f.at_entry(f"alloca [{max(1, len(self.slots))} x i64], align 8")
+        where = "%work" if frame else f.at_entry(f"alloca [{max(1, self.size)} x i64], align 8")
         table = f.at_entry(f"alloca [{max(1, len(self.table))} x ptr], align 8")
         pointers.table = table
         for buffer, k in self.table.items():
@@ -180,7 +212,7 @@ class Emitter:
                 self._move(f, piece, pointers)
                 continue
             args = [f"ptr {where}", "ptr %sizes", "ptr %ctx"]
-            if piece.kind == "scalars":
+            if piece.kind in ("scalars", "plain"):
                 args += ["ptr %inputs", "ptr %outputs", f"ptr {table}"]
                 if apart:
                     self.math.declare(piece.name, f"declare {'i32' if piece.fails else 'void'} @{piece.name}({_pointers(6)})")
