@@ -1,7 +1,9 @@
-"""Routines written for the shape of one call: matrix products (``tiles.py``), and the stable sort."""
+"""Routines written for the shape of one call: matrix products (``tiles.py``), the stable sort, and those of
+LAPACK (``lapack.py``)."""
 
 from __future__ import annotations
 
+from pullback.llvm import lapack
 from pullback.llvm.functions import TYPES, FunctionText
 from pullback.llvm.mathlib import MathCalls
 from pullback.llvm.tiles import Product, is_little
@@ -24,9 +26,10 @@ class Routines:
             self.math.declare(intrinsic, f"declare i64 @{intrinsic}(i64, i64)")
         if call.name == "gemm":
             self.functions.append(self._gemm(call, name, f))
-        else:
-            assert call.name == "argsort"
+        elif call.name == "argsort":
             self.functions.append(_argsort(call, name, f))
+        else:
+            self.functions.append(lapack.function(call, name, f.symbols, self.math, self.blas))
         pointers = ", ".join(f"ptr {p}" for p, _ in operands)
         f.line(f"call void @{name}(ptr {out}, {pointers}, ptr %sizes)")
 
