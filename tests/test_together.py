@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -99,3 +101,24 @@ def test_infinite_slopes_are_guarded():
     x, m = np.array([0.0, 4.0, 0.0, 1.0] * 3), np.linspace(0.5, 1.5, 12)
     _, slope = pb.value_and_grad(pb.compile(roots), wrt=0)(x, m)
     np.testing.assert_allclose(slope, np.where(x > 0, m * 0.5 / np.sqrt(np.where(x > 0, x, 1.0)), 0.0), rtol=1e-14)
+
+
+def test_rows_counted_from_the_end_are_read_in_vectors():
+    """Where a row begins is computed outside of the loop along it, so however that is done its elements lie side by side."""
+
+    def sweep(A, x):
+        y = x.copy()
+        for i in range(len(x) - 1, -1, -1):
+            y[i] = y[i] - 0.1 * (A[i] @ y)
+        return np.sum(y)
+
+    A, x = np.linspace(-1.0, 1.0, 400).reshape(20, 20), np.linspace(0.0, 1.0, 20)
+    compiled = pb.compile(sweep)
+    value, (a, b) = pb.value_and_grad(compiled, wrt=(0, 1))(A, x)
+    np.testing.assert_allclose(value, sweep(A, x), rtol=1e-13)
+    assert not re.search(r"extractelement <\d+ x i64>", compiled.ir("llvm", A, x))  # positions of single elements
+    h = 1e-6
+    np.testing.assert_allclose(b[3], (sweep(A, x + h * (np.arange(20) == 3)) - value) / h, rtol=1e-4)
+    np.testing.assert_allclose(
+        a[5, 2], (sweep(A + h * np.outer(np.arange(20) == 5, np.arange(20) == 2), x) - value) / h, rtol=1e-4
+    )

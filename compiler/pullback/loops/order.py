@@ -41,6 +41,8 @@ def stride(node: Node, loop: Loop, depth: int = 0) -> Size | None:
     """By how much a position grows with a loop's index; None if that is not a constant."""
     if node.kind == "index":
         return 1 if node.data is loop else 0
+    if node.scope is None or node.scope.level < loop.level:  # a node is in the innermost loop that it depends on
+        return 0
     if node.kind != "raw" or depth > DEEP:
         return 0 if node.kind in ("const", "size", "param") else None
     parts = [stride(a, loop, depth + 1) for a in node.args]
