@@ -20,6 +20,7 @@ from pullback.ir.interp import Machine, bind
 from pullback.ir.ops.base import Attrs, Decompose, Elementwise
 from pullback.ir.ops.linalg import OPS as LINALG
 from pullback.ir.ops.reduce import kept_axes
+from pullback.ir.ops.spectral import OPS as FLOATING
 from pullback.ir.types import DTYPES
 
 
@@ -103,11 +104,13 @@ class Exact(Machine):
         if op.evaluate is None:
             raise self.refuse(instr, "it has no such meaning")
         self.spend(instr, max((np.size(a) for a in args), default=1))
+        if op.name in FLOATING and not known:  # NumPy would round what it is given
+            return self.decomposed(instr)
         try:
             made = op.evaluate(self.indices(instr, args), attrs)
-        except TypeError:  # a meaning for NumPy's numbers only
+        except TypeError:  # a choice that these numbers do not decide
             return self.decomposed(instr)
-        if not known and instr.out.type.is_float and op.name in LINALG:  # which begin with NumPy's zeros
+        if isinstance(made, np.ndarray) and made.dtype == object and op.name in LINALG:  # which begin with NumPy's zeros
             made = boxed_as([self.number_of(x) if isinstance(x, (int, float)) else x for x in made.ravel()], made.shape)
         return (made if isinstance(made, np.ndarray) else boxed(made, ()) if not is_known(made) else np.asarray(made),)
 

@@ -23,6 +23,7 @@ from pullback.frontends.library import arrange, create, differences, elementwise
 from pullback.frontends.library import contract as contract
 from pullback.frontends.library import linalg as linalg
 from pullback.frontends.library import special as special
+from pullback.frontends.library import spectral as spectral
 from pullback.frontends.promote import quick
 from pullback.frontends.sizes import Length
 from pullback.frontends.staging_lists import has_stacked, through
@@ -41,6 +42,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **differences.FUNCTIONS,
     **contract.FUNCTIONS,
     **linalg.FUNCTIONS,
+    **spectral.FUNCTIONS,
     **special.FUNCTIONS,
 }
 CREATORS = create.CREATORS  # make arrays of their own even from plain numbers

@@ -10,12 +10,12 @@ import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from pullback.errors import ShapeError, UnsupportedError
+from pullback.errors import ShapeError
 from pullback.frontends.array import Array
 from pullback.frontends.library.elementwise import convert, multiply
 from pullback.frontends.library.index import diagonal
 from pullback.frontends.library.reduce import normalize_axis
-from pullback.frontends.library.shape import moveaxis, ravel, reshape, stack
+from pullback.frontends.library.shape import broadcast_to, moveaxis, ravel, reshape, stack
 from pullback.frontends.promote import cast, elementwise, number_dtype, result_dtype, wrap
 from pullback.frontends.trace import Trace
 from pullback.ir.core import Value
@@ -216,21 +216,18 @@ def kron(a: Any, b: Any) -> Array:
     return reshape(elementwise("mul", wide_x, wide_y), [m * n for m, n in zip(sx, sy, strict=True)])
 
 
-def multi_dot(arrays: Sequence[Any], *, out: None = None) -> Array:
-    found = wrap(arrays[0])
-    for other in arrays[1:]:
-        found = dot(found, other)
-    return found
-
-
 def matrix_power(a: Any, n: int) -> Array:
     from pullback.frontends.library.create import eye
 
     array = wrap(a)
     if n < 0:
-        raise array.context.error(UnsupportedError, "a negative matrix power needs an inverse", "use np.linalg.solve")
-    result = eye(array.shape[-1], dtype=array.dtype)
-    for digit in bin(n)[2:]:
+        from pullback.frontends.library.linalg import inv
+
+        array, n = inv(array), -n
+    if n == 0:
+        return broadcast_to(eye(array.shape[-1], dtype=array.dtype), array.shape)
+    result = array
+    for digit in bin(n)[3:]:
         result = matmul(result, result)
         result = matmul(result, array) if digit == "1" else result
     return result
@@ -367,7 +364,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "numpy.linalg.tensordot": tensordot,
     "numpy.linalg.vecdot": vecdot,
     "numpy.linalg.cross": cross,
-    "numpy.linalg.multi_dot": multi_dot,
     "numpy.linalg.matrix_power": matrix_power,
     "numpy.multiply.outer": multiply_outer,
     "math.prod": prod_of,

@@ -370,9 +370,12 @@ def _matrix_norm(array: Array, ord: Any, order: tuple[int, ...], keepdims: bool)
         shape = tuple(n for k, n in enumerate(array.symbolic_shape) if k not in order)
         return Array(array.context, array.context.here().reshape(found.value, shape=shape))
     if ord in (2, -2, "nuc"):
-        raise array.context.error(
-            UnsupportedError, f"the matrix norm of order {ord!r} needs singular values", "use ord='fro', 1 or inf"
-        )
+        from pullback.frontends.library.shape import expand_dims, moveaxis
+        from pullback.frontends.library.spectral import svdvals
+
+        values = svdvals(moveaxis(array, order, (-2, -1)))
+        found = sum(values, -1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
+        return expand_dims(found, tuple(sorted(order))) if keepdims else found
     raise ValueError("Invalid norm order for matrices.")
 
 

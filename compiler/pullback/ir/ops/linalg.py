@@ -19,10 +19,11 @@ A factorization that does not exist is all NaN (``cholesky``) or has a zero on t
 
 Note [Symmetric arguments]
 ~~~~~~~~~~~~~~~~~~~~~~~~
-``cholesky`` (and ``eigh``) read one triangle of a matrix that is symmetric. The derivative along symmetric directions is what
-is defined; as a gradient we give the symmetric matrix that has it, as JAX and PyTorch do. (The other choice, the derivative by
-the elements that are read, is triangular and has twice the numbers off the diagonal. A step along it leaves the symmetric
-matrices.) For a matrix that the program makes symmetric both give the same gradients of what the matrix was made from.
+``cholesky`` and ``eigh`` read one triangle of a matrix that is symmetric, as in NumPy, and the gradient is that of the
+program as written: zero in the other triangle, while each number off the diagonal counts twice, for both of its places. It
+agrees with differences by any element and along any direction, symmetric or not. ``(g + g.T) / 2`` is what JAX and PyTorch
+give, where a step along the gradient leaves the matrix symmetric. For a matrix that the program makes symmetric all this
+comes to the same.
 
 Formulas: M. Giles, Collected matrix derivative results for forward and reverse mode algorithmic differentiation (2008);
 I. Murray, Differentiation of the Cholesky decomposition (2016, arXiv:1602.07527), section 3.1.
@@ -42,16 +43,17 @@ from pullback.ir.ops.matrices import (
     columns,
     diagonal,
     identity,
+    mirrored,
     part,
     places,
     product,
     scalars,
-    symmetrised,
     total,
     transposed,
     triangle,
+    unmirrored,
 )
-from pullback.ir.ops.spectral import square, svd_parts
+from pullback.ir.ops.spectral import singular_parts, square
 from pullback.ir.types import Type
 
 
@@ -100,19 +102,19 @@ def _halved(b: Builder, x: Value) -> Value:
 
 
 def _vjp_cholesky(b: Builder, instr: Instr, ct: Value) -> tuple[Value]:
-    """``L^-T Phi(L^T L_adj) L^-1``, symmetrised."""
+    """``L^-T Phi(L^T L_adj) L^-1``, as it is read."""
     factor = instr.out
     inner = _halved(b, product(b, factor, ct, x_t=True))
     left = b.triangular_solve(factor, inner, lower=True, trans=True, unit=False)
     both = b.triangular_solve(factor, transposed(b, left), lower=True, trans=True, unit=False)
-    return (symmetrised(b, both),)
+    return (unmirrored(b, b.mul(b.add(both, transposed(b, both)), b.full(0.5, both.type))),)
 
 
 def _jvp_cholesky(b: Builder, instr: Instr, tangents: tuple[Value | None, ...]) -> Value:
     """``L Phi(L^-1 dA L^-T)``."""
     factor, moved = instr.out, tangents[0]
     assert moved is not None
-    left = b.triangular_solve(factor, symmetrised(b, moved), lower=True, trans=False, unit=False)
+    left = b.triangular_solve(factor, mirrored(b, moved), lower=True, trans=False, unit=False)
     both = b.triangular_solve(factor, transposed(b, left), lower=True, trans=False, unit=False)
     return product(b, factor, _halved(b, both))
 
@@ -356,11 +358,11 @@ def _cofactors(b: Builder, instr: Instr) -> Value:
         singular = b.any(singular, axes=tuple(range(singular.type.rank)))
     usual, rare = Builder(b), Builder(b)
     found = usual.mul(_inverse(usual, instr, True), scalars(usual, instr.out, shape))
-    u, s, v = svd_parts(rare, a)
+    ut, s, v = singular_parts(rare, a)
     others = rare.select(rare.eq(*places(rare, shape)), rare.full(1, a.type), columns(rare, s, shape))
     weights = columns(rare, rare.prod(others, axes=(a.type.rank - 1,)), shape)
-    signs = rare.mul(*(determinant_sign(rare, rare.lu(side)) for side in (u, v)))
-    parts = product(rare, rare.mul(u, weights), v, y_t=True)
+    signs = rare.mul(*(determinant_sign(rare, rare.lu(side)) for side in (ut, v)))
+    parts = product(rare, ut, rare.mul(v, weights), x_t=True, y_t=True)
     other = rare.mul(parts, scalars(rare, signs, shape))
     blocks = (usual.close("yield", (found,)), rare.close("yield", (other,)))
     return b.emit(OPS_OF_CONTROL["if"], (b.logical_not(singular),), blocks=blocks)[0]

@@ -26,12 +26,6 @@ def transposed(b: Builder, x: Value) -> Value:
     return found
 
 
-def symmetrised(b: Builder, x: Value) -> Value:
-    """``(x + x^T) / 2``."""
-    found: Value = b.mul(b.add(x, transposed(b, x)), b.full(0.5, x.type))
-    return found
-
-
 def places(b: Builder, shape: tuple[Size, ...]) -> tuple[Value, Value]:
     """The number of its row and of its column, for each element."""
     rank = len(shape)
@@ -45,6 +39,18 @@ def triangle(b: Builder, x: Value, lower: bool, strict: bool = False) -> Value:
     row, column = places(b, x.type.shape)
     kept = (b.gt if strict else b.ge)(row, column) if lower else (b.lt if strict else b.le)(row, column)
     found: Value = b.select(kept, x, b.zeros(x.type))
+    return found
+
+
+def mirrored(b: Builder, x: Value) -> Value:
+    """The symmetric matrix that has the lower triangle of ``x``."""
+    found: Value = b.add(triangle(b, x, True), transposed(b, triangle(b, x, True, strict=True)))
+    return found
+
+
+def unmirrored(b: Builder, ct: Value) -> Value:
+    """The cotangent of ``x`` for one of ``mirrored(x)``."""
+    found: Value = b.add(triangle(b, ct, True), triangle(b, transposed(b, ct), True, strict=True))
     return found
 
 

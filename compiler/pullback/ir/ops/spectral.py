@@ -4,11 +4,12 @@ The parts of a result are packed in one array: see Note [Packing] in ``linalg.py
 
 Note [Equal eigenvalues]
 ~~~~~~~~~~~~~~~~~~~~~~
-Vectors of an eigenvalue that comes several times are any basis of their space, so they have no derivative; but functions that
-do not depend on the choice do (a sum of eigenvalues, a projection, ``V f(w) V^T``). In their gradients the terms of a pair of
-equal values, ``x / (w_j - w_i)``, have ``x = 0``: those terms are left out, so the gradient is right. For functions that do
-depend on the choice it is the gradient for fixed vectors. Of singular values the same holds, once the terms that belong to the
-two vectors' turning together are separated from those of their turning against each other, which divide by ``s_j + s_i``.
+Values and vectors are results of different ops. The gradient of a function of eigenvalues alone, such as ``sum(w**2)``, is
+right also where some are equal, if it is a function of the matrix (does not depend on how equal ones are told apart). Vectors
+that belong to equal values are any basis of their space and have no derivative: the gradient by way of them is NaN or
+infinite. So it is even for functions that do not depend on the choice and have one, like ``V f(w) V^T``: the missing terms
+are 0/0, and what f is cannot be seen from its values. Where values are equal up to rounding the gradient has few digits. The
+same holds for singular values, and for vectors of those that are zero.
 
 Formulas: M. Giles, Collected matrix derivative results for forward and reverse mode algorithmic differentiation (2008), section
 3; S. Walter, L. Lehmann, R. Lamour, On evaluating higher-order derivatives of the QR decomposition of tall matrices (2012);
@@ -25,16 +26,17 @@ import numpy as np
 from pullback.ir.core import Builder, Instr, Value
 from pullback.ir.dims import Size
 from pullback.ir.dims import product as size_of
-from pullback.ir.ops.base import Attrs, General, Routine, TypeMismatch, table
+from pullback.ir.ops.base import Attrs, Decompose, General, Plain, Routine, TypeMismatch, table
 from pullback.ir.ops.matrices import (
     columns,
+    mirrored,
     part,
     places,
     product,
     rows,
-    symmetrised,
     transposed,
     triangle,
+    unmirrored,
 )
 from pullback.ir.types import Type, i64
 
@@ -67,19 +69,19 @@ def _joined(b: Builder, *parts: Value) -> Value:
     return found
 
 
-def _reciprocal(b: Builder, x: Value) -> Value:
-    """``1 / x``, and 0 for 0: see Note [Equal eigenvalues]."""
-    zero = b.zeros(x.type)
-    nothing = b.eq(x, zero)
-    one = b.full(1, x.type)
-    found: Value = b.select(nothing, zero, b.div(one, b.select(nothing, one, x)))
+def _apart(b: Builder, d: Value) -> Value:
+    """``d`` with ones on its diagonal, for a division whose diagonal is of no use."""
+    found: Value = b.select(b.eq(*places(b, d.type.shape)), b.full(1, d.type), d)
     return found
 
 
 def _differences(b: Builder, w: Value, shape: tuple[Size, ...]) -> Value:
     """``w_j - w_i`` for row i and column j."""
-    found: Value = b.sub(columns(b, w, shape), rows(b, w, shape))
-    return found
+    return _apart(b, b.sub(columns(b, w, shape), rows(b, w, shape)))
+
+
+def _sums(b: Builder, w: Value, shape: tuple[Size, ...]) -> Value:
+    return _apart(b, b.add(columns(b, w, shape), rows(b, w, shape)))
 
 
 def _antisymmetric(b: Builder, x: Value) -> Value:
@@ -88,11 +90,10 @@ def _antisymmetric(b: Builder, x: Value) -> Value:
     return found
 
 
-def _with_diagonal(b: Builder, x: Value, values: Value) -> Value:
-    """``x`` plus a diagonal matrix."""
-    shape = x.type.shape
-    there = b.select(b.eq(*places(b, shape)), columns(b, values, shape), b.zeros(x.type))
-    found: Value = b.add(x, there)
+def _own(b: Builder, x: Value) -> Value:
+    """The diagonal, as a sum over rows of what is left without the rest."""
+    kept = b.select(b.eq(*places(b, x.type.shape)), x, b.zeros(x.type))
+    found: Value = b.sum(kept, axes=(x.type.rank - 1,))
     return found
 
 
@@ -117,40 +118,69 @@ def _work_eigh(instr: Instr) -> tuple[Type, ...]:
     return instr.args[0].type.with_shape((1 + 6 * n + 2 * n * n,)), Type(i64, (3 + 5 * n,))
 
 
-def eigh_parts(b: Builder, packed: Value, n: Size) -> tuple[Value, Value]:
-    """The eigenvalues, and the vectors as rows."""
-    return _slot(b, packed, 0, (n,)), _slot(b, packed, n, (n, n))
-
-
-def _vjp_eigh(b: Builder, instr: Instr, ct: Value) -> tuple[Value]:
-    """``V (diag(w_adj) + F o (V^T V_adj)) V^T`` with ``F_ij = 1 / (w_j - w_i)``, symmetrised."""
-    shape = instr.args[0].type.shape
-    w, v = eigh_parts(b, instr.out, shape[-1])
-    w_adj, v_adj = eigh_parts(b, ct, shape[-1])
-    inner = b.mul(_antisymmetric(b, product(b, v, v_adj, y_t=True)), _reciprocal(b, _differences(b, w, shape)))
-    inner = _with_diagonal(b, inner, w_adj)
-    return (symmetrised(b, product(b, product(b, v, inner, x_t=True), v)),)
-
-
-def _jvp_eigh(b: Builder, instr: Instr, tangents: tuple[Value | None, ...]) -> Value:
-    """``dw = diag(V^T dA V)``, ``dV = V (F o (V^T dA V))``."""
-    assert tangents[0] is not None
-    shape = instr.args[0].type.shape
-    w, v = eigh_parts(b, instr.out, shape[-1])
-    inner = product(b, product(b, v, symmetrised(b, tangents[0])), v, y_t=True)
-    own = b.select(b.eq(*places(b, shape)), inner, b.zeros(inner.type))
-    turned = b.mul(inner, _reciprocal(b, _differences(b, w, shape)))
-    moved = product(b, turned, v, x_t=True)  # of the vectors as rows
-    return _joined(b, b.sum(own, axes=(len(shape) - 1,)), _flat(b, moved))
-
-
-EIGH = General(
-    name="eigh",  # from the lower triangle: the eigenvalues, rising, then the vectors one after the other; NaN if it fails
+EIGH = Plain(  # from the lower triangle: the eigenvalues, rising, then the vectors one after the other; NaN if it fails
+    name="eigh",
     infer=_infer_eigh,
     evaluate=_evaluate_eigh,
-    vjp=_vjp_eigh,
-    jvp=_jvp_eigh,
     lower=Routine("eigh", _work_eigh),
+)
+
+
+def _infer_eigenvalues(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
+    a, found = types
+    if _infer_eigh((a,), {}) != (found,):
+        raise TypeMismatch(f"{found} is not what eigh gives of {a}")
+    return (a.with_shape(a.shape[:-1]),)
+
+
+def _vjp_eigenvalues(b: Builder, instr: Instr, ct: Value) -> tuple[Value, None]:
+    """``V diag(w_adj) V^T``, as it is read."""
+    v = b.eigenvectors(*instr.args)
+    return unmirrored(b, product(b, b.mul(v, rows(b, ct, v.type.shape)), v, x_t=True)), None
+
+
+def _jvp_eigenvalues(b: Builder, instr: Instr, tangents: tuple[Value | None, ...]) -> Value:
+    """``diag(V^T dA V)``."""
+    assert tangents[0] is not None
+    v = b.eigenvectors(*instr.args)
+    found: Value = b.sum(b.mul(product(b, v, mirrored(b, tangents[0])), v), axes=(v.type.rank - 1,))
+    return found
+
+
+EIGENVALUES = General(  # of ``(a, eigh(a))``; see Note [Aids] in ``linalg.py``
+    name="eigenvalues",
+    infer=_infer_eigenvalues,
+    evaluate=lambda args, attrs: args[1][..., : args[0].shape[-1]],
+    vjp=_vjp_eigenvalues,
+    jvp=_jvp_eigenvalues,
+    lower=Decompose(lambda b, instr: _slot(b, instr.args[1], 0, instr.args[0].type.shape[-1:])),
+)
+
+
+def _vjp_eigenvectors(b: Builder, instr: Instr, ct: Value) -> tuple[Value, None]:
+    """``V (F o V^T V_adj) V^T`` with ``F_ij = 1 / (w_j - w_i)``, as it is read; here the vectors are rows."""
+    v = instr.out
+    inner = b.div(_antisymmetric(b, product(b, v, ct, y_t=True)), _differences(b, b.eigenvalues(*instr.args), v.type.shape))
+    return unmirrored(b, product(b, product(b, v, inner, x_t=True), v)), None
+
+
+def _jvp_eigenvectors(b: Builder, instr: Instr, tangents: tuple[Value | None, ...]) -> Value:
+    """``dV = V (F o V^T dA V)``."""
+    assert tangents[0] is not None
+    v = instr.out
+    inner = product(b, product(b, v, mirrored(b, tangents[0])), v, y_t=True)
+    off = b.sub(inner, b.select(b.eq(*places(b, inner.type.shape)), inner, b.zeros(inner.type)))
+    turned = b.div(off, _differences(b, b.eigenvalues(*instr.args), v.type.shape))
+    return product(b, turned, v, x_t=True)
+
+
+EIGENVECTORS = General(  # of ``(a, eigh(a))``, as rows
+    name="eigenvectors",
+    infer=lambda types, attrs: (_infer_eigenvalues(types, attrs) and types[0],),
+    evaluate=lambda args, attrs: args[1][..., args[0].shape[-1] :].reshape(args[0].shape),
+    vjp=_vjp_eigenvectors,
+    jvp=_jvp_eigenvectors,
+    lower=Decompose(lambda b, instr: _slot(b, instr.args[1], instr.args[0].type.shape[-1], instr.args[0].type.shape[-2:])),
 )
 
 
@@ -189,17 +219,73 @@ def _work_svd(instr: Instr) -> tuple[Type, ...]:
     return a.type.with_shape((m * n,)), a.type.with_shape((room,)), Type(i64, (8 * k,))
 
 
-def _split_svd(b: Builder, packed: Value, kind: Type, attrs: Attrs) -> tuple[Value, Value, Value]:
-    """U^T, the singular values, V."""
+SVD = Plain(  # U^T, the singular values, V, of k = min(m, n) vectors each; ``tall``: m >= n; NaN if it fails
+    name="svd",
+    infer=_infer_svd,
+    evaluate=_evaluate_svd,
+    lower=Routine("svd", _work_svd),
+)
+
+
+def _infer_singular_values(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
+    a, found = types
+    if _infer_svd((a,), attrs) != (found,):
+        raise TypeMismatch(f"{found} is not what svd gives of {a}")
+    return (a.with_shape((*a.shape[:-2], _least(a, attrs))),)
+
+
+def _vjp_singular_values(b: Builder, instr: Instr, ct: Value) -> tuple[Value, None]:
+    """``U diag(s_adj) V^T``."""
+    ut, v = _sides(b, b.singular_vectors(*instr.args, **instr.attrs), instr)
+    return product(b, b.mul(ut, rows(b, ct, ut.type.shape)), v, x_t=True, y_t=True), None
+
+
+def _jvp_singular_values(b: Builder, instr: Instr, tangents: tuple[Value | None, ...]) -> Value:
+    assert tangents[0] is not None
+    ut, v = _sides(b, b.singular_vectors(*instr.args, **instr.attrs), instr)
+    return _own(b, product(b, product(b, ut, tangents[0]), v))
+
+
+def _values_of(a: Any, attrs: Attrs) -> slice:
+    """Where the singular values are."""
+    k = min(a.shape[-2:])
+    return slice(k * a.shape[-2], k * (a.shape[-2] + 1))
+
+
+def _build_singular_values(b: Builder, instr: Instr) -> Value:
+    a, found = instr.args
+    k = _least(a.type, instr.attrs)
+    return _slot(b, found, k * a.type.shape[-2], (k,))
+
+
+SINGULAR_VALUES = General(  # of ``(a, svd(a))``
+    name="singular_values",
+    infer=_infer_singular_values,
+    evaluate=lambda args, attrs: args[1][..., _values_of(args[0], attrs)],
+    vjp=_vjp_singular_values,
+    jvp=_jvp_singular_values,
+    lower=Decompose(_build_singular_values),
+)
+
+
+def _sides(b: Builder, vectors: Value, instr: Instr) -> tuple[Value, Value]:
+    """U^T and V."""
+    kind = instr.args[0].type
     m, n = kind.shape[-2:]
-    k = _least(kind, attrs)
-    return _slot(b, packed, 0, (k, m)), _slot(b, packed, k * m, (k,)), _slot(b, packed, k * m + k, (n, k))
+    k = _least(kind, instr.attrs)
+    return _slot(b, vectors, 0, (k, m)), _slot(b, vectors, k * m, (n, k))
 
 
-def svd_parts(b: Builder, a: Value, tall: bool = True) -> tuple[Value, Value, Value]:
-    """U, the singular values and V of ``a``; ``tall``: not wider than high."""
-    ut, s, v = _split_svd(b, b.svd(a, tall=tall), a.type, {"tall": tall})
-    return transposed(b, ut), s, v
+def _infer_singular_vectors(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
+    values = _infer_singular_values(types, attrs)[0]
+    return (values.with_shape((*values.shape[:-1], types[1].shape[-1] - values.shape[-1])),)
+
+
+def _build_singular_vectors(b: Builder, instr: Instr) -> Value:
+    a, found = instr.args
+    k = _least(a.type, instr.attrs)
+    m, n = a.type.shape[-2:]
+    return _joined(b, part(b, found, -1, 0, k * m), part(b, found, -1, k * m + k, n * k))
 
 
 def _off_space(b: Builder, side: Value, x: Value) -> Value:
@@ -208,69 +294,70 @@ def _off_space(b: Builder, side: Value, x: Value) -> Value:
     return found
 
 
-def _vjp_svd(b: Builder, instr: Instr, ct: Value) -> tuple[Value]:
-    """``U (diag(s_adj) + K) V^T + (I - U U^T) U_adj S^-1 V^T + U S^-1 V_adj^T (I - V V^T)``.
+def _vjp_singular_vectors(b: Builder, instr: Instr, ct: Value) -> tuple[Value, None]:
+    """``U K V^T + (I - U U^T) U_adj S^-1 V^T + U S^-1 V_adj^T (I - V V^T)``.
 
-    With ``a``, ``c`` the antisymmetric parts of ``U^T U_adj`` and ``V^T V_adj``, Giles's ``K_ij`` is ``2 (s_j a_ij + s_i
-    c_ij) / (s_j^2 - s_i^2)``, which is ``(a + c)_ij / (s_j - s_i) + (a - c)_ij / (s_j + s_i)``: see Note [Equal eigenvalues].
+    With ``a``, ``c`` the antisymmetric parts of ``U^T U_adj`` and ``V^T V_adj``, Giles's ``K_ij`` is
+    ``2 (s_j a_ij + s_i c_ij) / (s_j^2 - s_i^2)``, which is ``(a + c)_ij / (s_j - s_i) + (a - c)_ij / (s_j + s_i)``.
     """
-    kind = instr.args[0].type
-    ut, s, v = _split_svd(b, instr.out, kind, instr.attrs)
-    ut_adj, s_adj, v_adj = _split_svd(b, ct, kind, instr.attrs)
+    ut, v = _sides(b, instr.out, instr)
+    ut_adj, v_adj = _sides(b, ct, instr)
+    s = b.singular_values(*instr.args, **instr.attrs)
     u, u_adj = transposed(b, ut), transposed(b, ut_adj)
     turn_u = _antisymmetric(b, product(b, u, u_adj, x_t=True))
     turn_v = _antisymmetric(b, product(b, v, v_adj, x_t=True))
     shape = turn_u.type.shape
-    sums = b.add(columns(b, s, shape), rows(b, s, shape))
-    inner = b.mul(b.add(turn_u, turn_v), _reciprocal(b, _differences(b, s, shape)))
-    inner = _with_diagonal(b, b.add(inner, b.mul(b.sub(turn_u, turn_v), _reciprocal(b, sums))), s_adj)
+    inner = b.div(b.add(turn_u, turn_v), _differences(b, s, shape))
+    inner = b.add(inner, b.div(b.sub(turn_u, turn_v), _sums(b, s, shape)))
     found = product(b, product(b, u, inner), v, y_t=True)
-    inverse = _reciprocal(b, s)
-    m, n = kind.shape[-2:]
+    m, n = instr.args[0].type.shape[-2:]
     if m != s.type.shape[-1]:
-        outside = b.mul(_off_space(b, u, u_adj), columns(b, inverse, u.type.shape))
+        outside = b.div(_off_space(b, u, u_adj), columns(b, s, u.type.shape))
         found = b.add(found, product(b, outside, v, y_t=True))
     if n != s.type.shape[-1]:
-        outside = b.mul(_off_space(b, v, v_adj), columns(b, inverse, v.type.shape))
+        outside = b.div(_off_space(b, v, v_adj), columns(b, s, v.type.shape))
         found = b.add(found, product(b, u, outside, y_t=True))
-    return (found,)
+    return found, None
 
 
-def _jvp_svd(b: Builder, instr: Instr, tangents: tuple[Value | None, ...]) -> Value:
+def _jvp_singular_vectors(b: Builder, instr: Instr, tangents: tuple[Value | None, ...]) -> Value:
     """The transpose of the rule above, by its terms."""
     moved = tangents[0]
     assert moved is not None
-    kind = instr.args[0].type
-    ut, s, v = _split_svd(b, instr.out, kind, instr.attrs)
+    ut, v = _sides(b, instr.out, instr)
+    s = b.singular_values(*instr.args, **instr.attrs)
     u = transposed(b, ut)
-    inner = product(b, product(b, u, moved, x_t=True), v)
+    inner = product(b, product(b, ut, moved), v)
     shape = inner.type.shape
-    sums = b.add(columns(b, s, shape), rows(b, s, shape))
-    own = b.select(b.eq(*places(b, shape)), inner, b.zeros(inner.type))
-    # together and against each other, of the two sides' turning
+    off = b.sub(inner, b.select(b.eq(*places(b, shape)), inner, b.zeros(inner.type)))
     half = b.full(0.5, inner.type)
-    even = b.mul(b.mul(b.add(inner, transposed(b, inner)), half), _reciprocal(b, _differences(b, s, shape)))
-    odd = b.mul(_antisymmetric(b, inner), _reciprocal(b, sums))
+    even = b.div(b.mul(b.add(off, transposed(b, off)), half), _differences(b, s, shape))
+    odd = b.div(_antisymmetric(b, off), _sums(b, s, shape))
     du, dv = product(b, u, b.add(even, odd)), product(b, v, b.sub(even, odd))
-    inverse = _reciprocal(b, s)
-    m, n = kind.shape[-2:]
+    m, n = instr.args[0].type.shape[-2:]
     if m != s.type.shape[-1]:
-        outside = b.mul(_off_space(b, u, product(b, moved, v)), columns(b, inverse, u.type.shape))
-        du = b.add(du, outside)
+        du = b.add(du, b.div(_off_space(b, u, product(b, moved, v)), columns(b, s, u.type.shape)))
     if n != s.type.shape[-1]:
-        outside = b.mul(_off_space(b, v, product(b, moved, u, x_t=True)), columns(b, inverse, v.type.shape))
-        dv = b.add(dv, outside)
-    return _joined(b, _flat(b, transposed(b, du)), b.sum(own, axes=(len(shape) - 1,)), _flat(b, dv))
+        dv = b.add(dv, b.div(_off_space(b, v, product(b, moved, u, x_t=True)), columns(b, s, v.type.shape)))
+    return _joined(b, _flat(b, transposed(b, du)), _flat(b, dv))
 
 
-SVD = General(
-    name="svd",  # U^T, the singular values, V, of k = min(m, n) vectors each; ``tall``: m >= n; NaN if it fails
-    infer=_infer_svd,
-    evaluate=_evaluate_svd,
-    vjp=_vjp_svd,
-    jvp=_jvp_svd,
-    lower=Routine("svd", _work_svd),
+SINGULAR_VECTORS = General(  # of ``(a, svd(a))``: U^T and V
+    name="singular_vectors",
+    infer=_infer_singular_vectors,
+    evaluate=lambda args, attrs: np.delete(args[1], _values_of(args[0], attrs), -1),
+    vjp=_vjp_singular_vectors,
+    jvp=_jvp_singular_vectors,
+    lower=Decompose(_build_singular_vectors),
 )
+
+
+def singular_parts(b: Builder, a: Value, tall: bool = True) -> tuple[Value, Value, Value]:
+    """U^T, the singular values and V of ``a``; ``tall``: not wider than high."""
+    found = b.svd(a, tall=tall)
+    made = b.singular_vectors(a, found, tall=tall)
+    ut, v = _sides(b, made, Instr(SINGULAR_VECTORS, (made,), (a, found), {"tall": tall}))
+    return ut, b.singular_values(a, found, tall=tall), v
 
 
 # -- orthogonal factors -----------------------------------------------------------------------------------------------
@@ -329,4 +416,58 @@ QR = General(
     lower=Routine("qr", _work_qr),
 )
 
-OPS = table(EIGH, SVD, QR)
+
+# -- pseudo-inverses --------------------------------------------------------------------------------------------------
+def _infer_pinv(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
+    (a,) = types
+    _infer_svd(types, attrs)
+    *batch, m, n = a.shape
+    return (a.with_shape((*batch, n, m)),)
+
+
+def _build_pinv(b: Builder, instr: Instr) -> Value:
+    """``V S^+ U^T``, where singular values up to ``rcond`` times the largest count as zero."""
+    ut, s, v = singular_parts(b, instr.args[0], instr.attrs["tall"])
+    largest = b.max(s, axes=(s.type.rank - 1,))
+    largest = b.broadcast(largest, axes=tuple(range(largest.type.rank)), shape=s.type.shape)
+    nothing = b.le(s, b.mul(largest, b.full(instr.attrs["rcond"], s.type)))
+    one = b.full(1, s.type)
+    inverse = b.select(nothing, b.zeros(s.type), b.div(one, b.select(nothing, one, s)))
+    return product(b, b.mul(v, columns(b, inverse, v.type.shape)), ut)
+
+
+def _vjp_pinv(b: Builder, instr: Instr, ct: Value) -> tuple[Value]:
+    """``-P^T P_adj P^T + (I - A P) P_adj^T P P^T + P^T P P_adj^T (I - P A)``: the transpose of the rule below."""
+    (a,), p = instr.args, instr.out
+    left = product(b, product(b, p, ct, x_t=True), p, y_t=True)
+    middle = product(b, ct, product(b, p, p, y_t=True), x_t=True)
+    middle = b.sub(middle, product(b, a, product(b, p, middle)))
+    right = product(b, product(b, p, p, x_t=True), ct, y_t=True)
+    right = b.sub(right, product(b, product(b, right, p), a))
+    return (b.sub(b.add(middle, right), left),)
+
+
+def _jvp_pinv(b: Builder, instr: Instr, tangents: tuple[Value | None, ...]) -> Value:
+    """Golub and Pereyra: ``-P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P``."""
+    (a,), p, moved = instr.args, instr.out, tangents[0]
+    assert moved is not None
+    left = product(b, product(b, p, moved), p)
+    middle = product(b, product(b, p, p, y_t=True), moved, y_t=True)
+    middle = b.sub(middle, product(b, product(b, middle, a), p))
+    right = product(b, moved, product(b, p, p, x_t=True), x_t=True)
+    right = b.sub(right, product(b, p, product(b, a, right)))
+    found: Value = b.sub(b.add(middle, right), left)
+    return found
+
+
+PINV = General(  # the derivative is that for matrices of one rank: where the rank changes there is none
+    name="pinv",
+    infer=_infer_pinv,
+    evaluate=lambda args, attrs: np.linalg.pinv(args[0], attrs["rcond"]) if args[0].size else np.swapaxes(args[0], -1, -2),
+    vjp=_vjp_pinv,
+    jvp=_jvp_pinv,
+    lower=Decompose(_build_pinv),
+    samples=((("f64[3, 2]",), {"tall": True, "rcond": 1e-15}), (("f64[2, 2, 3]",), {"tall": False, "rcond": 1e-15})),
+)
+
+OPS = table(EIGH, EIGENVALUES, EIGENVECTORS, SVD, SINGULAR_VALUES, SINGULAR_VECTORS, QR, PINV)
