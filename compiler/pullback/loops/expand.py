@@ -5,22 +5,22 @@ anything else), or becomes the canonical matrix product ``[B, M, K] x [B, K, N]`
 transposes around it that are views whenever the strides allow.
 
 Note [Operands]
-A computed array is stored for the products that read it, in the order of axes that they want, its own last axis last if that is
-one of the matrix's: what reads it the other way round is a transposition of that one. So an array that a product reads and one of
-its adjoints reads turned is stored once, and its rows are stored as they are computed. A product's own axes are in the order
-that makes the last axis of what is made of it the last one.
+A computed array is stored for the products that read it, in the order of axes that they want, its own last axis last if that
+is one of the matrix's: what reads it the other way round is a transposition of that one. So an array that a product reads and
+one of its adjoints reads turned is stored once, and its rows are stored as they are computed. A product's own axes are in the
+order that makes the last axis of what is made of it the last one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pullback.ir.core import Block, Builder, Func, Instr, Value, walk
 from pullback.ir.dims import Size, product
 from pullback.ir.ops.base import Decompose, Update
 from pullback.ir.ops.contract import free_axes
 from pullback.ir.types import bool_
+from pullback.loops.strides import turns
 
 SMALL = 8  # a static matrix product with no axis longer than this is written out
 
@@ -35,18 +35,19 @@ def _expanded(block: Block, new: dict[Value, Value]) -> Block:
     if not new and not any(_touched(instr) for instr in block.body):
         return block
     b = Builder()
-    ordered: dict[Any, Value] = {}
+    factors = _Factors()
     pending = [iter(_turned(block))]
     wait: list[tuple[Instr, Value]] = []  # an expanded instruction and the value that stands for its result
     while pending:
         for instr in pending[-1]:
-            built = _expand_one(instr, new, ordered)
+            built = _expand_one(instr, new, factors)
             if instr.blocks:
                 blocks = tuple([_expanded(inner, new) for inner in instr.blocks])
                 args = tuple([new.get(a, a) for a in instr.args])
                 b.body.append(Instr(instr.op, instr.outs, args, instr.attrs, blocks, instr.loc))
             elif built is None:
                 b.body.append(_renamed(instr, new))
+                factors.know(b.body[-1])
             else:
                 body, result = built
                 wait.append((instr, result))
@@ -66,8 +67,8 @@ def _touched(instr: Instr) -> bool:
 
 
 def _turned(block: Block) -> Sequence[Instr]:
-    """The instructions, with ``transpose(contract(x, y))`` as ``contract(y, x)``, transposed or not, where that is all that uses
-    the product and its last axis is better last."""
+    """The instructions, with ``transpose(contract(x, y))`` as ``contract(y, x)``, transposed or not, where that is all that
+    uses the product and its last axis is better last."""
     defs: dict[Value, Instr] = {}
     uses: dict[Value, int] = {}
     if not any(instr.op.name == "contract" for instr in block.body):
@@ -111,7 +112,7 @@ def _renamed(instr: Instr, new: dict[Value, Value]) -> Instr:
     return instr if args == instr.args else Instr(instr.op, instr.outs, args, instr.attrs, instr.blocks, instr.loc)
 
 
-def _expand_one(instr: Instr, new: dict[Value, Value], ordered: dict[Any, Value]) -> tuple[list[Instr], Value] | None:
+def _expand_one(instr: Instr, new: dict[Value, Value], factors: _Factors) -> tuple[list[Instr], Value] | None:
     if not _touched(instr):
         return None
     inner = Builder()
@@ -125,8 +126,10 @@ def _expand_one(instr: Instr, new: dict[Value, Value], ordered: dict[Any, Value]
             return [], operand
         total = inner.logical_or(target, operand) if target.type.dtype is bool_ else inner.add(target, operand)
         return inner.body, total
-    if instr.op.name == "contract" and not is_canonical(instr):
-        return inner.body, _contract(inner, _renamed(instr, new), ordered)
+    if instr.op.name == "contract":
+        instr = _renamed(instr, new)
+        if not is_canonical(instr) or (not _written_out(instr) and any(map(factors.is_astray, instr.args))):
+            return inner.body, _contract(inner, instr, factors)
     return None
 
 
@@ -149,8 +152,8 @@ def _written_out(instr: Instr) -> bool:
     return all(isinstance(size, int) and size <= SMALL for size in map(product, groups))
 
 
-def _contract(b: Builder, instr: Instr, ordered: dict[Any, Value]) -> Value:
-    return _as_sum(b, instr) if _written_out(instr) else _as_matrices(b, instr, ordered)
+def _contract(b: Builder, instr: Instr, factors: _Factors) -> Value:
+    return _as_sum(b, instr) if _written_out(instr) else _as_matrices(b, instr, factors)
 
 
 def _as_sum(b: Builder, instr: Instr) -> Value:
@@ -179,18 +182,36 @@ def _reshaped(b: Builder, x: Value, shape: tuple[Size, ...]) -> Value:
     return x if x.type.shape == shape else b.reshape(x, shape=shape)
 
 
-def _operand(b: Builder, x: Value, perm: tuple[int, ...], ordered: dict[Any, Value]) -> Value:
-    """``x`` with its axes in another order, made once; see Note [Operands]."""
-    if len(perm) > 1 and perm[-2] == len(perm) - 1:
-        straight = _operand(b, x, (*perm[:-2], perm[-1], perm[-2]), ordered)
-        return b.transpose(straight, perm=(*range(len(perm) - 2), len(perm) - 1, len(perm) - 2))
-    if (x, perm) not in ordered:
-        ordered[x, perm] = _ordered(b, x, perm)
-    return ordered[x, perm]
+class _Factors:
+    """What products read in one block; see Note [Operands]."""
+
+    def __init__(self) -> None:
+        self._turned: dict[Value, Instr] = {}  # transpositions
+        self._made: dict[tuple[Value, tuple[int, ...]], Value] = {}
+
+    def know(self, instr: Instr) -> None:
+        if instr.op.name == "transpose":
+            self._turned[instr.out] = instr
+
+    def is_astray(self, x: Value) -> bool:
+        """Whether a matrix is an array with its axes in an order in which it should not be stored."""
+        instr = self._turned.get(x)
+        return instr is not None and instr.attrs["perm"][-2] == x.type.rank - 1 and not turns(instr)
+
+    def ordered(self, b: Builder, x: Value, perm: tuple[int, ...]) -> Value:
+        """``x`` with its axes in another order, made once."""
+        while x in self._turned:
+            instr = self._turned[x]
+            x, perm = instr.args[0], tuple(instr.attrs["perm"][p] for p in perm)
+        if len(perm) > 1 and perm[-2] == len(perm) - 1:
+            straight = self.ordered(b, x, (*perm[:-2], perm[-1], perm[-2]))
+            return b.transpose(straight, perm=(*range(len(perm) - 2), len(perm) - 1, len(perm) - 2))
+        if (x, perm) not in self._made:
+            self._made[x, perm] = _ordered(b, x, perm)
+        return self._made[x, perm]
 
 
-def _as_matrices(b: Builder, instr: Instr, ordered: dict[Any, Value]) -> Value:
-    """``ordered``: what the block has already of the arrays that products read."""
+def _as_matrices(b: Builder, instr: Instr, factors: _Factors) -> Value:
     x, y = instr.args
     (bx, by), (cx, cy) = instr.attrs["batch"], instr.attrs["axes"]
     free_x, free_y = free_axes(x.type.rank, bx, cx), free_axes(y.type.rank, by, cy)
@@ -201,8 +222,8 @@ def _as_matrices(b: Builder, instr: Instr, ordered: dict[Any, Value]) -> Value:
     m = product(x.type.shape[k] for k in free_x)
     k = product(x.type.shape[k] for k in cx)
     n = product(y.type.shape[k] for k in free_y)
-    left = _reshaped(b, _operand(b, x, (*bx, *free_x, *cx), ordered), (*batch, m, k))
-    right = _reshaped(b, _operand(b, y, (*by, *cy, *free_y), ordered), (*batch, k, n))
+    left = _reshaped(b, factors.ordered(b, x, (*bx, *free_x, *cx)), (*batch, m, k))
+    right = _reshaped(b, factors.ordered(b, y, (*by, *cy, *free_y)), (*batch, k, n))
     r = len(batch)
     pairs = ((0,), (0,)) if batch else ((), ())
     out = b.contract(left, right, batch=pairs, axes=((r + 1,), (r,)))

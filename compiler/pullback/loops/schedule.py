@@ -125,7 +125,7 @@ class _Scheduler:
                 self._force_captured(instr)
 
     def _force_matrix(self, matrix: Value) -> None:
-        """Store what a product reads; of a matrix that is turned, the one that is not (see Note [Operands] in ``expand.py``)."""
+        """Store what a product reads; of a matrix that is turned, the one that is not: see Note [Operands] in ``expand.py``."""
         if strided(matrix, self.plan.defs, self._stored, blas=True) is not None:
             return
         made = self.defs.get(matrix)
