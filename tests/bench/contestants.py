@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.bench import by_numpy, native
-from tests.bench.frame import OURS, Calls, Contestant, Task
+from tests.bench.frame import OURS, PARALLEL, Calls, Contestant, Task
 
 FORMULAS = ("dag", "arm", "bodies")
 SYMBOLIC = ("sine", "rosenbrock", "elementwise", "logistic", "quasi_poisson", "van_der_pol", *FORMULAS)
@@ -63,6 +63,8 @@ PEERS = (
 
 AFTER = {"dag-1e5": "dag-1e4", "dag-1e4": "dag-1e3", "bodies-50": "bodies-20"}  # over the limit at one, over it at the other
 
+LONG = ("rosenbrock-1e5", "logistic", "quasi-poisson", "elementwise")  # tasks with loops for several threads
+
 NEVER = {  # expressions of that many symbols are hopeless: minutes and gigabytes
     "rosenbrock-1e5": ("CasADi, C", "SymEngine", "heyoka"),
     "elementwise": ("CasADi, C",),  # a million numbers are fine for it, but its C is the same loops over temporaries
@@ -73,6 +75,8 @@ def of(task: Task) -> list[Contestant]:
     """All contestants of a task that can be tried here, ours first."""
     program = task.function.__name__
     found = [Contestant(OURS, lambda: ours(task), load_ours, compiles=True)]
+    if task.name in LONG:
+        found.append(Contestant(PARALLEL, lambda: ours(task, parallel=True), load_ours))
     if program in by_numpy.CONTESTANTS:
         found.append(Contestant("NumPy by hand", lambda: by_hand(task)))
     if program in C:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 OURS = "pullback"
+PARALLEL = "pullback, parallel"
 SAMPLE = 3e-4  # seconds that one sample takes at least: calls of microseconds are repeated, and few samples are interrupted
 LEAST, MOST = 5, 1001  # samples
 WARM = 0.1  # seconds of calls that are not measured

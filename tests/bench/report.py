@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tests.bench.frame import OURS
+from tests.bench.frame import OURS, PARALLEL
 
 Rows = dict[str, dict[str, dict[str, Any]]]  # task, contestant, figures
 
@@ -88,6 +88,9 @@ def markdown(documents: list[dict[str, Any]]) -> str:
     if several:
         lines += ["", *mixtures(several)]
     lines += ["", *(f"- {label}: {value}" for label, value in means(found))]
+    shared = [(name, 1 / r) for name, c in found.items() if (r := against(c, "gradient", PARALLEL)) is not None]
+    if shared:
+        lines.append(f"- Quicker with `parallel=True`: {', '.join(f'{name} {ratio:.2f} times' for name, ratio in shared)}")
     used = [(name, c[OURS]["memory"]) for name, c in found.items() if c.get(OURS, {}).get("memory") is not None]
     if used:
         lines += [f"- Peak memory of value and gradient: {', '.join(f'{name} {size / 1e6:.2f} MB' for name, size in used)}"]

@@ -28,7 +28,7 @@ VECTORS = 3  # of a tile's row, at most: 12 sums, 3 vectors and one factor are 1
 DEPTH = 192  # of a block in the direction that is summed
 PANELS = 8  # of a block, at most
 HIGH = 64  # rows of a block
-LARGE = 1 << 18  # multiplications from which on a library's product is called, which has several threads then
+LARGE = 1 << 21  # multiplications from which on a library's product is called, for it may use several threads
 THIN = 24  # but only if no axis is shorter than this
 
 PREFIX = "product_"
