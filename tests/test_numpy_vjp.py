@@ -34,6 +34,7 @@ REQUIRED = """
     nan_to_num negative outer pad power prod sin sinc sinh sort sqrt square std subtract sum tan tanh tile trace
     transpose tril
 """.split()  # noqa: SIM905 - a list of names reads best as text
+REQUIRED_LINALG = ("det", "inv", "pinv", "slogdet", "solve", "svd")
 REQUIRED_SPECIAL = ("digamma", "psi", "erf", "erfc", "expit", "logit", "logsumexp")
 TOLERANCE = 1e-9  # relative to the largest entry: autograd's own formulas lose digits, gamma functions most
 LIMIT_COMPILED = 2  # of one function, so that the whole takes seconds
@@ -120,6 +121,7 @@ def test_no_wrong_numbers(outcomes: list[tuple[Record, str, str]], capsys: pytes
 
 def test_the_required_functions_pass(outcomes: list[tuple[Record, str, str]]) -> None:
     required = {f"numpy.{name}" for name in REQUIRED} | {f"scipy.special.{name}" for name in REQUIRED_SPECIAL}
+    required |= {f"numpy.linalg.{name}" for name in REQUIRED_LINALG}
     failed = [
         f"record {r.number} ({r.name}): {why}"
         for r, outcome, why in outcomes
