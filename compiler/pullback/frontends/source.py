@@ -6,42 +6,40 @@ import ast
 import functools
 import linecache
 import types
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Function = ast.FunctionDef | ast.Lambda
 
 
 @functools.lru_cache(maxsize=64)
-def _parsed(filename: str, text: str) -> ast.Module | None:
+def _functions(filename: str, text: str) -> Mapping[tuple[str, int], Sequence[Function]]:
+    """The functions of a file by their names and the lines where they may begin; all at once, for other functions of the file
+    will be asked for, too."""
+    found: dict[tuple[str, int], list[Function]] = {}
     try:
-        return ast.parse(text, filename)
+        tree = ast.parse(text, filename)
     except SyntaxError:
-        return None
+        return found
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda):
+            found.setdefault(("<lambda>", node.lineno), []).append(node)
+        elif isinstance(node, ast.FunctionDef):
+            for line in {node.lineno, *(d.lineno for d in node.decorator_list[:1])}:  # a decorator's line is the code's first
+                found.setdefault((node.name, line), []).append(node)
+    return found
 
 
 def find(function: types.FunctionType) -> Function | None:
     """The ``def`` or ``lambda`` that made a function; None where there is no source or it cannot be told."""
     code = function.__code__
     lines = linecache.getlines(code.co_filename, function.__globals__)
-    tree = _parsed(code.co_filename, "".join(lines)) if lines else None
-    if tree is None:
-        return None
+    candidates = _functions(code.co_filename, "".join(lines)).get((code.co_name, code.co_firstlineno), ())
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    found = [node for node in _candidates(tree, code) if _argument_names(node.args) == names]
+    found = [node for node in candidates if _argument_names(node.args) == names]
     if len(found) > 1:
         found = [node for node in found if _covers(node, code)]
     return found[0] if len(found) == 1 else None
-
-
-def _candidates(tree: ast.Module, code: types.CodeType) -> Iterator[Function]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
-            yield node
-        elif isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            if code.co_firstlineno in (first, node.lineno):
-                yield node
 
 
 def _argument_names(args: ast.arguments) -> tuple[str, ...]:
