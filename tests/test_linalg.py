@@ -102,6 +102,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "matrix_power": (lambda a: np.linalg.matrix_power(a, 5), (A,)),
     "matrix_power -2": (lambda a: np.linalg.matrix_power(a, -2), (T,)),
     "matrix_power 0": (lambda a: np.linalg.matrix_power(a, 0), (T,)),
+    "expm": (lambda a: scipy.linalg.expm(a), (A / 2,)),
+    "expm batched": (lambda a: scipy.linalg.expm(a), (T,)),
+    "expm small": (lambda a: scipy.linalg.expm(a), (SMALL,)),
     "multi_dot": (lambda a, b, c: np.linalg.multi_dot([a, b, c]), (TALL, WIDE, y)),
     "multi_dot of four": (lambda a, b, c, d: np.linalg.multi_dot([a, b, c, d]), (y[:9], WIDE, TALL, WIDE)),
 }
@@ -192,7 +195,9 @@ def test_gradients_are_differences(name: str) -> None:
     assert abs(moved - pulled) <= 1e-9 * size
 
 
-@pytest.mark.parametrize("name", ("cholesky", "solve matrix", "slogdet", "pinv", "eigvalsh", "svdvals", "qr", "det", "eigh"))
+@pytest.mark.parametrize(
+    "name", ("cholesky", "solve matrix", "slogdet", "pinv", "eigvalsh", "svdvals", "qr", "det", "eigh", "expm")
+)
 def test_second_derivatives(name: str) -> None:
     function, args = FUNCTIONS[name]
     args = tuple(a[..., :5, :4] if a.shape[-1] < a.shape[-2] else a[..., :4, :4] for a in args)
@@ -267,8 +272,18 @@ def test_in_loops_and_branches() -> None:
                 x = scipy.linalg.solve_triangular(a.T, x, check_finite=False)
         return np.sum(x)
 
+    def powers(a, steps):
+        for _ in range(steps):
+            a = np.linalg.inv(a) + scipy.linalg.expm(a / 20) + np.linalg.pinv(a) * np.linalg.det(a / 4)
+        return np.sum(np.linalg.cholesky(a.T @ a))
+
     compiled = pb.compile(newton)
     a, x = S / 4, y
+    small = pb.compile(powers)
+    assert small(SMALL[0], 3) == pytest.approx(powers(SMALL[0], 3))
+    e = matrix(3, 3) / 8
+    want = slope(lambda a: powers(a, 3), (SMALL[0],), [e])
+    assert np.sum(small.grad(SMALL[0], 3, wrt="a") * e) == pytest.approx(want, rel=1e-6)
     assert compiled(a, x, 3) == pytest.approx(newton(a, x, 3))
     d = matrix(12, 12) / 8
     want = slope(lambda a: newton(a, x, 3), (a,), [d])

@@ -19,9 +19,12 @@ from pullback.ir.core import Builder, Func, Instr
 from pullback.ir.interp import Machine, bind
 from pullback.ir.ops.base import Attrs, Decompose, Elementwise
 from pullback.ir.ops.linalg import OPS as LINALG
+from pullback.ir.ops.matrix_functions import OPS as FUNCTIONS
 from pullback.ir.ops.reduce import kept_axes
-from pullback.ir.ops.spectral import OPS as FLOATING
+from pullback.ir.ops.spectral import OPS as SPECTRAL
 from pullback.ir.types import DTYPES
+
+ROUNDED = {*SPECTRAL, *FUNCTIONS}  # ops whose meaning is NumPy's, in floating point
 
 
 def boxed(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -104,7 +107,7 @@ class Exact(Machine):
         if op.evaluate is None:
             raise self.refuse(instr, "it has no such meaning")
         self.spend(instr, max((np.size(a) for a in args), default=1))
-        if op.name in FLOATING and not known:  # NumPy would round what it is given
+        if op.name in ROUNDED and not known:  # NumPy would round what it is given
             return self.decomposed(instr)
         try:
             made = op.evaluate(self.indices(instr, args), attrs)

@@ -259,6 +259,12 @@ def scipy_lstsq(a: Any, b: Any, cond: Any = None, *options: Any, **named: Any) -
     return lstsq(a, b)
 
 
+def expm(A: Any) -> Array:
+    trace, x = square(A)
+    found = trace.here().expm(x)
+    return Array(trace, found, contiguous=True)
+
+
 # -- products ---------------------------------------------------------------------------------------------------------
 def multi_dot(arrays: Sequence[Any], *, out: None = None) -> Array:
     """In the order that takes fewest multiplications for the arguments at hand."""
@@ -320,4 +326,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "scipy.linalg.qr": scipy_qr,
     "scipy.linalg.pinv": scipy_pinv,
     "scipy.linalg.lstsq": scipy_lstsq,
+    "scipy.linalg.expm": expm,
 }

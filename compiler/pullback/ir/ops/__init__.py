@@ -10,6 +10,7 @@ from pullback.ir.ops import (
     elementwise,
     index,
     linalg,
+    matrix_functions,
     reduce,
     shape,
     special,
@@ -29,6 +30,7 @@ _FAMILIES = (
     contract.OPS,
     linalg.OPS,
     spectral.OPS,
+    matrix_functions.OPS,
     control.OPS,
 )
 OPS: Mapping[str, Op] = MappingProxyType({name: op for family in _FAMILIES for name, op in family.items()})

@@ -1,4 +1,4 @@
-"""Eigenvalues, singular values and orthogonal factors of matrices; pseudo-inverses; exponentials.
+"""Eigenvalues, singular values and orthogonal factors of matrices.
 
 The parts of a result are packed in one array: see Note [Packing] in ``linalg.py``; and Note [Symmetric arguments] there.
 
@@ -12,9 +12,7 @@ are 0/0, and what f is cannot be seen from its values. Where values are equal up
 same holds for singular values, and for vectors of those that are zero.
 
 Formulas: M. Giles, Collected matrix derivative results for forward and reverse mode algorithmic differentiation (2008), section
-3; S. Walter, L. Lehmann, R. Lamour, On evaluating higher-order derivatives of the QR decomposition of tall matrices (2012);
-G. Golub and V. Pereyra, The differentiation of pseudo-inverses (1973); C. Van Loan, Computing integrals involving the matrix
-exponential (1978); N. Higham, The scaling and squaring method for the matrix exponential revisited (2005).
+3; S. Walter, L. Lehmann, R. Lamour, On evaluating higher-order derivatives of the QR decomposition of tall matrices (2012).
 """
 
 from __future__ import annotations
@@ -189,7 +187,7 @@ def _least(kind: Type, attrs: Attrs) -> Size:
     return kind.shape[-1] if attrs["tall"] else kind.shape[-2]
 
 
-def _infer_svd(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
+def infer_svd(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
     (a,) = types
     if a.rank < 2 or not a.is_float:
         raise TypeMismatch(f"matrices of floats expected, got {a}")
@@ -221,7 +219,7 @@ def _work_svd(instr: Instr) -> tuple[Type, ...]:
 
 SVD = Plain(  # U^T, the singular values, V, of k = min(m, n) vectors each; ``tall``: m >= n; NaN if it fails
     name="svd",
-    infer=_infer_svd,
+    infer=infer_svd,
     evaluate=_evaluate_svd,
     lower=Routine("svd", _work_svd),
 )
@@ -229,7 +227,7 @@ SVD = Plain(  # U^T, the singular values, V, of k = min(m, n) vectors each; ``ta
 
 def _infer_singular_values(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
     a, found = types
-    if _infer_svd((a,), attrs) != (found,):
+    if infer_svd((a,), attrs) != (found,):
         raise TypeMismatch(f"{found} is not what svd gives of {a}")
     return (a.with_shape((*a.shape[:-2], _least(a, attrs))),)
 
@@ -417,57 +415,4 @@ QR = General(
 )
 
 
-# -- pseudo-inverses --------------------------------------------------------------------------------------------------
-def _infer_pinv(types: tuple[Type, ...], attrs: Attrs) -> tuple[Type, ...]:
-    (a,) = types
-    _infer_svd(types, attrs)
-    *batch, m, n = a.shape
-    return (a.with_shape((*batch, n, m)),)
-
-
-def _build_pinv(b: Builder, instr: Instr) -> Value:
-    """``V S^+ U^T``, where singular values up to ``rcond`` times the largest count as zero."""
-    ut, s, v = singular_parts(b, instr.args[0], instr.attrs["tall"])
-    largest = b.max(s, axes=(s.type.rank - 1,))
-    largest = b.broadcast(largest, axes=tuple(range(largest.type.rank)), shape=s.type.shape)
-    nothing = b.le(s, b.mul(largest, b.full(instr.attrs["rcond"], s.type)))
-    one = b.full(1, s.type)
-    inverse = b.select(nothing, b.zeros(s.type), b.div(one, b.select(nothing, one, s)))
-    return product(b, b.mul(v, columns(b, inverse, v.type.shape)), ut)
-
-
-def _vjp_pinv(b: Builder, instr: Instr, ct: Value) -> tuple[Value]:
-    """``-P^T P_adj P^T + (I - A P) P_adj^T P P^T + P^T P P_adj^T (I - P A)``: the transpose of the rule below."""
-    (a,), p = instr.args, instr.out
-    left = product(b, product(b, p, ct, x_t=True), p, y_t=True)
-    middle = product(b, ct, product(b, p, p, y_t=True), x_t=True)
-    middle = b.sub(middle, product(b, a, product(b, p, middle)))
-    right = product(b, product(b, p, p, x_t=True), ct, y_t=True)
-    right = b.sub(right, product(b, product(b, right, p), a))
-    return (b.sub(b.add(middle, right), left),)
-
-
-def _jvp_pinv(b: Builder, instr: Instr, tangents: tuple[Value | None, ...]) -> Value:
-    """Golub and Pereyra: ``-P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P``."""
-    (a,), p, moved = instr.args, instr.out, tangents[0]
-    assert moved is not None
-    left = product(b, product(b, p, moved), p)
-    middle = product(b, product(b, p, p, y_t=True), moved, y_t=True)
-    middle = b.sub(middle, product(b, product(b, middle, a), p))
-    right = product(b, moved, product(b, p, p, x_t=True), x_t=True)
-    right = b.sub(right, product(b, p, product(b, a, right)))
-    found: Value = b.sub(b.add(middle, right), left)
-    return found
-
-
-PINV = General(  # the derivative is that for matrices of one rank: where the rank changes there is none
-    name="pinv",
-    infer=_infer_pinv,
-    evaluate=lambda args, attrs: np.linalg.pinv(args[0], attrs["rcond"]) if args[0].size else np.swapaxes(args[0], -1, -2),
-    vjp=_vjp_pinv,
-    jvp=_jvp_pinv,
-    lower=Decompose(_build_pinv),
-    samples=((("f64[3, 2]",), {"tall": True, "rcond": 1e-15}), (("f64[2, 2, 3]",), {"tall": False, "rcond": 1e-15})),
-)
-
-OPS = table(EIGH, EIGENVALUES, EIGENVECTORS, SVD, SINGULAR_VALUES, SINGULAR_VECTORS, QR, PINV)
+OPS = table(EIGH, EIGENVALUES, EIGENVECTORS, SVD, SINGULAR_VALUES, SINGULAR_VECTORS, QR)
