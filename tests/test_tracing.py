@@ -646,6 +646,12 @@ def test_other_refusals() -> None:
     with pytest.raises(UnsupportedError) as error:
         trace(unknown, M[:, :3])
     assert str(error.value).splitlines()[0] == "numpy.linalg.eigvals is not supported"
+    assert (
+        str(error.value).splitlines()[2]
+        == "  the nearest supported one is numpy.linalg.eigvalsh; write it with supported functions"
+    )
+    with pytest.raises(UnsupportedError) as error:
+        trace(lambda x: np.fft.fft(x), V)
     assert str(error.value).splitlines()[2] == "  write it with supported functions"  # no near name is better than a wrong one
     with pytest.raises(UnsupportedError, match=r"numpy.sum\(order=...\) is not supported"):
         trace(keyword, V)
