@@ -137,3 +137,17 @@ def test_orders_of_axes(spec):
     ct, out = seed * f(x, y) * 0.1, spec.split("->")[1]
     np.testing.assert_allclose(dx, np.einsum(f"{out},{right}->{left}", ct, np.cos(y)), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(dy, -np.sin(y) * np.einsum(f"{out},{left}->{right}", ct, x), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(200, 2, 3), (3, 200, 2), (2, 3, 200), (200, 4, 1), (4, 200, 4), (1, 2, 200), (200, 1, 4)])
+@pytest.mark.parametrize("batch", [(), (5,)])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_one_long_axis(shape, batch, dtype):
+    """Written out, with the bits that tiles give."""
+    m, k, n = shape
+    x, y = RNG.normal(size=(*batch, m, k)).astype(dtype), RNG.normal(size=(*batch, k, n)).astype(dtype)
+    got = pb.compile(lambda x, y: x @ y)(x, y)
+    tiled = Product("double" if dtype == "f8" else "float", False)(x.reshape(-1, m, k), y.reshape(-1, k, n))
+    assert np.array_equal(got, tiled.reshape(got.shape))
+    turned = pb.compile(lambda x, y: np.swapaxes(np.swapaxes(y, -1, -2) @ np.swapaxes(x, -1, -2), -1, -2))(x, y)
+    np.testing.assert_allclose(turned, got, rtol=1e-12 if dtype == "f8" else 1e-4, atol=1e-12 if dtype == "f8" else 1e-5)

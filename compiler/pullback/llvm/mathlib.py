@@ -44,7 +44,7 @@ class MathCalls:
     """The declarations, definitions and attribute groups of one module. ``depth``: how many loops of nests are around."""
 
     def __init__(self, features: str):
-        self._fused = fused(features)
+        self.fused = fused(features)
         self._declarations: dict[str, str] = {}
         self._groups: dict[str, int] = {}  # the attribute text -> its number
         self.linked: dict[Form, None] = {}  # our functions that are linked
@@ -101,7 +101,7 @@ class MathCalls:
         return f"call void @{symbol}({elements}, ptr {out})"
 
     def _inlined(self, form: Form, args: list[str]) -> str:
-        found = vecmath_library.definition(form, self._fused, "internal ", self._group(f"{PURE} alwaysinline"))
+        found = vecmath_library.definition(form, self.fused, "internal ", self._group(f"{PURE} alwaysinline"))
         self._declarations.setdefault(form.symbol, found.text)
         self._need(found)
         return _call(form.symbol, form.type, args, "#1")
@@ -116,7 +116,7 @@ class MathCalls:
         if form not in self.linked:
             self.linked[form] = None
             self._declarations.setdefault(form.symbol, form.declaration())
-            for needed in vecmath_library.definition(form, self._fused, "", "#0").calls:
+            for needed in vecmath_library.definition(form, self.fused, "", "#0").calls:
                 self._link(needed)
 
     def _group(self, text: str) -> str:

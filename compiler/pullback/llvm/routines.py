@@ -3,11 +3,15 @@ LAPACK (``lapack.py``)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pullback.llvm import lapack
 from pullback.llvm.functions import TYPES, FunctionText
 from pullback.llvm.mathlib import MathCalls
 from pullback.llvm.tiles import Product, is_little
 from pullback.loops.nest import Call, Operand
+
+FEW = 4  # elements of an axis that is written out
 
 
 class Routines:
@@ -35,24 +39,89 @@ class Routines:
 
     # -- matrix products ---------------------------------------------------------------------------------------------
     def _gemm(self, call: Call, name: str, caller: FunctionText) -> str:
-        """The call of a product with this one's sizes and strides."""
+        """A product whose long axis, if any, is the only one: written out; else the call of one with any sizes and strides."""
         kind = TYPES[call.out.type.dtype.name]
-        product = Product(kind, not is_little(call.sizes))
-        self.products[product] = None
-        self.math.declare(product.symbol, product.declaration())
-        if product.library:
-            self.blas[product.blas] = None
-        f = FunctionText(name, ["ptr %out", "ptr %x", "ptr %y", "ptr noalias %sizes"], "void", caller.symbols)
-        numbers = [f.size(s) for s in call.sizes]
-        pointers = []
-        for pointer, operand in zip(("%x", "%y"), call.args, strict=True):
-            strides = operand.strides if len(operand.strides) == 3 else (0, *operand.strides)
-            numbers += [f.size(s) for s in strides]
-            pointers.append(f.at_entry(f"getelementptr {kind}, ptr {pointer}, i64 {f.size(operand.offset)}"))
-        args = ", ".join(("ptr %out", *(f"ptr {p}" for p in pointers), *(f"i64 {n}" for n in numbers)))
-        f.line(f"call void @{product.symbol}({args})")
+        f = FunctionText(name, ["ptr noalias %out", "ptr %x", "ptr %y", "ptr noalias %sizes"], "void", caller.symbols)
+        sizes = [f.size(s) for s in call.sizes]
+        factors = [_Factor(f, kind, p, a) for p, a in zip(("%x", "%y"), call.args, strict=True)]
+        long = [k for k, size in enumerate(call.sizes[1:]) if not (isinstance(size, int) and size <= FEW)]
+        if len(long) == 1:
+            _few(f, self.math, kind, factors, sizes, long[0])
+        else:
+            product = Product(kind, not is_little(call.sizes))
+            self.products[product] = None
+            self.math.declare(product.symbol, product.declaration())
+            if product.library:
+                self.blas[product.blas] = None
+            numbers = [*sizes, *(n for factor in factors for n in factor.strides)]
+            args = ", ".join(("ptr %out", *(f"ptr {factor.pointer}" for factor in factors), *(f"i64 {n}" for n in numbers)))
+            f.line(f"call void @{product.symbol}({args})")
         f.line("ret void")
         return f.text()
+
+
+class _Factor:
+    """An operand of a product: where it begins, its strides for (batch, row, column)."""
+
+    def __init__(self, f: FunctionText, kind: str, pointer: str, operand: Operand):
+        self.f = f
+        self.kind = kind
+        self.strides = [f.size(s) for s in (operand.strides if len(operand.strides) == 3 else (0, *operand.strides))]
+        self.pointer = f.at_entry(f"getelementptr {kind}, ptr {pointer}, i64 {f.size(operand.offset)}")
+
+    def load(self, *index: str) -> str:
+        total = "0"
+        for i, stride in zip(index, self.strides, strict=True):
+            total = self.f.let(f"add nsw i64 {total}, {self.f.let(f'mul nsw i64 {i}, {stride}')}")
+        return self.f.let(f"load {self.kind}, ptr {self.f.let(f'getelementptr {self.kind}, ptr {self.pointer}, i64 {total}')}")
+
+
+def _few(f: FunctionText, math: MathCalls, kind: str, factors: Sequence[_Factor], sizes: Sequence[str], long: int) -> None:
+    """A product one of whose axes (rows, summed, columns) is long and the others have a few elements, in one loop. Sums are
+    added in the same way as in ``tiles.py``, so they have the same bits."""
+    (x, y), (batches, m, k, n) = factors, sizes
+    rows, summed, columns = (
+        [str(i) for i in range(int(s))] if s.isdigit() and a != long else [""] for a, s in enumerate((m, k, n))
+    )
+
+    def place(batch: str, i: str, j: str) -> str:
+        line = f.let(f"add nsw i64 {f.let(f'mul nsw i64 {batch}, {m}')}, {i}")
+        index = f.let(f"add nsw i64 {f.let(f'mul nsw i64 {line}, {n}')}, {j}")
+        return f.let(f"getelementptr {kind}, ptr %out, i64 {index}")
+
+    def added(total: str, a: str, b: str) -> str:
+        if not math.fused:
+            return f.let(f"fadd {kind} {total}, {f.let(f'fmul {kind} {a}, {b}')}")
+        return f.let(math.intrinsic("llvm.fma", kind, [a, b, total], [kind] * 3))
+
+    def product(batch: str, values: list[str]) -> list[str]:
+        fixed: dict[tuple[int, str, str], str] = {}
+        if long != 0:
+            fixed |= {(0, i, p): x.load(batch, i, p) for i in rows for p in summed if i and p}
+        if long != 2:
+            fixed |= {(1, p, j): y.load(batch, p, j) for p in summed for j in columns if p and j}
+
+        def trip(at: str, sums: list[str]) -> list[str]:
+            left = {(i, p): fixed.get((0, i, p)) or x.load(batch, i or at, p or at) for i in rows for p in summed}
+            right = {(p, j): fixed.get((1, p, j)) or y.load(batch, p or at, j or at) for p in summed for j in columns}
+            found = []
+            for c, (i, j) in enumerate((i, j) for i in rows for j in columns):
+                total = sums[c] if sums else "0.0"
+                for p in summed:
+                    total = added(total, left[i, p], right[p, j])
+                found.append(total)
+                if not sums:
+                    f.line(f"store {kind} {total}, ptr {place(batch, i or at, j or at)}")
+            return found if sums else []
+
+        carried = [(kind, "0.0")] * (len(rows) * len(columns)) if long == 1 else []
+        totals = f.counted("0", (m, k, n)[long], carried, trip)
+        places = [place(batch, i, j) for i in rows for j in columns] if totals else []
+        for total, at in zip(totals, places, strict=True):
+            f.line(f"store {kind} {total}, ptr {at}")
+        return []
+
+    f.counted("0", batches, [], product)
 
 
 # -- sorting ---------------------------------------------------------------------------------------------------------

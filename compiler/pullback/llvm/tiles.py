@@ -148,19 +148,13 @@ class _Writer:
 
     # -- a tile ------------------------------------------------------------------------------------------------------
     def _tile(self, rows: int, vectors: int) -> str:
-        """``c (+)= a @ b`` for ``rows`` rows and a panel; ``first``: nothing is in ``c`` yet."""
-        f = self._function(f"tile_{rows}_{vectors}", "ptr %c, i64 %cm, ptr %a, i64 %am, i64 %ak, ptr %b, i64 %k, i1 %first")
+        """``c (+)= a @ b`` for tiles one below the other; ``first``: nothing is in ``c`` yet."""
+        params = "ptr %c, i64 %cm, ptr %a, i64 %am, i64 %ak, ptr %b, i64 %k, i1 %first, i64 %rows"
+        f = self._function(f"tiles_{rows}_{vectors}", params)
         kind, vector, align = self.kind, self.vector, self.align
-        own, lines = self._rows(f, "%a", "%am", rows), self._rows(f, "%c", "%cm", rows)
-        places = [self._at(f, line, str(v * self.lanes)) for line in lines for v in range(vectors)]
         there = f.let("xor i1 %first, true")
-        old = f.when(
-            there,
-            [(vector, "zeroinitializer")] * len(places),
-            lambda: [f.let(f"load {vector}, ptr {place}, align {align}") for place in places],
-        )
 
-        def trip(index: str, values: list[str]) -> list[str]:
+        def trip(index: str, values: list[str], own: list[str]) -> list[str]:
             *sums, offset = values
             row = self._at(f, "%b", self._product(f, index, self.width))
             panel = [self._at(f, row, str(v * self.lanes)) for v in range(vectors)]
@@ -173,9 +167,18 @@ class _Writer:
                 following += [self._add(f, left, right[v], sums[r * vectors + v]) for v in range(vectors)]
             return [*following, f.let(f"add i64 {offset}, %ak")]
 
-        *sums, _ = f.counted("0", "%k", [*((vector, o) for o in old), ("i64", "0")], trip)
-        for place, value in zip(places, sums, strict=True):
-            f.line(f"store {vector} {value}, ptr {place}, align {align}")
+        def tile(i: str) -> None:
+            own = self._rows(f, self._at(f, "%a", self._product(f, i, "%am")), "%am", rows)
+            lines = self._rows(f, self._at(f, "%c", self._product(f, i, "%cm")), "%cm", rows)
+            places = [self._at(f, line, str(v * self.lanes)) for line in lines for v in range(vectors)]
+            zeros = [(vector, "zeroinitializer")] * len(places)
+            old = f.when(there, zeros, lambda: [f.let(f"load {vector}, ptr {place}, align {align}") for place in places])
+            start = [*((vector, o) for o in old), ("i64", "0")]
+            *sums, _ = f.counted("0", "%k", start, lambda index, values: trip(index, values, own))
+            for place, value in zip(places, sums, strict=True):
+                f.line(f"store {vector} {value}, ptr {place}, align {align}")
+
+        self._each(f, "0", "%rows", tile, rows)
         f.line("ret void")
         return f.text("#0")
 
@@ -212,23 +215,22 @@ class _Writer:
         adds = f.let(f"and i1 {part}, {f.let('xor i1 %first, true')}")
         own, outer, both = f"ptr {spare}, i64 {self.width}", "ptr %c, i64 %cm", "i64 %rows, i64 %columns"
 
-        def tile(i: str, cases: list[str]) -> None:
-            out, left = self._at(f, target, self._product(f, i, stride)), self._at(f, "%a", self._product(f, i, "%am"))
-            args = f"(ptr {out}, i64 {stride}, ptr {left}, i64 %am, i64 %ak, ptr %b, i64 %k, i1 %first)"
-            self._choose(f, vectors, [f"call void @tile_{case}{args}" for case in cases])
+        rest, odd = f.let(f"sub i64 %rows, {many}"), f.let(f"xor i1 {even}, true")
+
+        def tiles(size: str, first: str, count: str) -> str:
+            out, left = self._at(f, target, self._product(f, first, stride)), self._at(f, "%a", self._product(f, first, "%am"))
+            args = f"ptr {out}, i64 {stride}, ptr {left}, i64 %am, i64 %ak, ptr %b, i64 %k, i1 %first, i64 {count}"
+            return f"call void @tiles_{size}({args})"
 
         self._if(f, adds, lambda: f.line(f"call void @copy({own}, {outer}, {both})"))
-        self._each(f, "0", many, lambda i: tile(i, [f"{ROWS}_{v}" for v in range(1, VECTORS + 1)]), ROWS)
-        self._each(f, many, "%rows", lambda i: tile(i, [f"1_{VECTORS}"]))
+        self._choose(f, vectors, [tiles(f"{ROWS}_{v}", "0", many) for v in range(1, VECTORS + 1)])
+        self._if(f, odd, lambda: f.line(tiles(f"1_{VECTORS}", many, rest)))
         self._if(f, part, lambda: f.line(f"call void @copy({outer}, {own}, {both})"))
         f.line("ret void")
         return f.text("#1")
 
     def _choose(self, f: FunctionText, number: str, cases: list[str]) -> None:
-        """The case with a number from 1; a single one whatever the number."""
-        if len(cases) == 1:
-            f.line(cases[0])
-            return
+        """The case with a number from 1."""
         done, labels = f.new("done"), [f.new("case") for _ in cases]
         others = " ".join(f"i64 {k}, label {label}" for k, label in enumerate(labels[:-1], start=1))
         f.line(f"switch i64 {number}, label {labels[-1]} [ {others} ]")
