@@ -29,7 +29,7 @@ def small(monkeypatch):
     """Loops of a few trips are cut, so that little programs show what large ones do."""
     monkeypatch.setenv("PULLBACK_CACHE", "0")
     monkeypatch.setattr(compile, "_cache", type(compile._cache)())
-    for name, value in (("GRAIN", 2), ("MOST", 5), ("FEWER", 3), ("ROUND", 1), ("COPIED", 0)):
+    for name, value in (("GRAIN", 2), ("MOST", 5), ("FEWER", 3), ("ROUND", 1), ("COPIED", 0), ("WORTH", 2)):
         monkeypatch.setattr(chunks, name, value)
 
 
@@ -51,14 +51,14 @@ def moved(x, k):
 
 
 CASES = {
-    "tanh_sum": (tanh_sum, (RNG.normal(size=70_001), 0.7)),
-    "columns": (columns, (RNG.normal(size=(9_001, 7)), RNG.normal(size=7))),
-    "logistic": (logistic, inputs(logistic, 20_003, 12)),
-    "softmax": (softmax, inputs(softmax, 20_003, 12)),
-    "standardized": (standardized, inputs(standardized, 9_001, 70)),
-    "shifted": (shifted, inputs(shifted, 9_001, 12)),
+    "tanh_sum": (tanh_sum, (RNG.normal(size=270_001), 0.7)),
+    "columns": (columns, (RNG.normal(size=(49_001, 7)), RNG.normal(size=7))),
+    "logistic": (logistic, inputs(logistic, 60_003, 24)),
+    "softmax": (softmax, inputs(softmax, 60_003, 12)),
+    "standardized": (standardized, inputs(standardized, 29_001, 70)),
+    "shifted": (shifted, inputs(shifted, 49_001, 12)),
     "moved": (moved, (RNG.normal(size=40_000), RNG.integers(0, 40_000, 90_000))),
-    "single precision": (tanh_sum, (RNG.normal(size=70_001).astype("f4"), np.float32(0.7))),
+    "single precision": (tanh_sum, (RNG.normal(size=270_001).astype("f4"), np.float32(0.7))),
 }
 
 
@@ -95,7 +95,7 @@ def test_derivatives_stay_parallel():
     """What is derived from a Function has its options."""
     f = pb.compile(tanh_sum, parallel=True)
     assert pb.grad(f).options.parallel and pb.value_and_grad(f).options.parallel
-    x = RNG.normal(size=70_001)
+    x = RNG.normal(size=270_001)
     pb.grad(f)(x, 0.7)
     assert "in any order" in f.ir("loops", x, 0.7) + pb.grad(f).ir("loops", x, 0.7)
 
@@ -177,7 +177,7 @@ def test_parallel_is_a_choice():
 def test_calls_from_many_threads(monkeypatch):
     monkeypatch.setenv("PULLBACK_THREADS", "3")
     f = pb.compile(tanh_sum, parallel=True)
-    arrays = [RNG.normal(size=70_000) for _ in range(6)]
+    arrays = [RNG.normal(size=270_000) for _ in range(6)]
     expected = [f.value_and_grad(x, 0.3) for x in arrays]
     wrong = []
 
@@ -257,3 +257,15 @@ def test_arrays_of_programs(small, monkeypatch):
     monkeypatch.setenv("PULLBACK_THREADS", "2")
     for seed in range(10):
         _kernels_agree(*array_program(seed))
+
+
+def test_threads_are_called_where_it_is_worth_it(monkeypatch):
+    asked = []
+    workers = team._workers
+    monkeypatch.setattr(team, "_workers", lambda count: asked.append(count) or workers(count))
+    monkeypatch.setenv("PULLBACK_THREADS", "3")
+    f = pb.compile(tanh_sum, parallel=True)
+    f(RNG.normal(size=1000), 0.3)
+    assert not asked
+    f(RNG.normal(size=400_000), 0.3)
+    assert asked == [2]

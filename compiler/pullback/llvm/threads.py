@@ -3,7 +3,7 @@
 Note [Sharing]
 A shared loop becomes two functions: one does a chunk, the other takes chunks from a counter until none is left. The kernel
 puts what they need on its stack, the second one's address first, and hands it to the *team* in its context, which has some
-threads call it and returns when all of them have; without a team, or for one chunk, the kernel calls it itself. A check that
+threads call it and returns when all of them have; without a team, or for few chunks, the kernel calls it itself. A check that
 fails ends its chunk; of several the one in the first chunk counts, which would have failed first without threads too.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pullback.llvm.functions import FunctionText
-from pullback.loops.chunks import MOST
+from pullback.loops import chunks
 
 TEAM = 3  # its place in the context
 RUN, COUNTER, CHUNKS, FRAME, SIZES, BUFFERS = range(6)  # words of what the threads share
@@ -53,7 +53,7 @@ def runner(name: str, buffers: int, fails: bool) -> str:
 def dispatch(f: FunctionText, name: str, count: str, frame: str, pointers: Sequence[str], fails: bool) -> None:
     """Have all chunks done, and return from the kernel with the status of one that failed."""
     buffers = BUFFERS + len(pointers)
-    words = buffers + OWN * MOST
+    words = buffers + OWN * chunks.MOST
     shared = f.at_entry(f"alloca [{words} x i64], align 64")
     places = [f.let(f"getelementptr i64, ptr {shared}, i64 {k}") for k in range(buffers)]
     values = [f"ptr @{name}_run", "i64 0", f"i64 {count}", *(f"ptr {p}" for p in (frame, "%sizes", *pointers))]
@@ -61,7 +61,7 @@ def dispatch(f: FunctionText, name: str, count: str, frame: str, pointers: Seque
         f.line(f"store {value}, ptr {place}")
     team = f.let(f"load ptr, ptr {f.let(f'getelementptr i64, ptr %ctx, i64 {TEAM}')}")
     alone, many, stopped, done = (f.new(label) for label in ("alone", "many", "stopped", "done"))
-    nobody, few = f.let(f"icmp eq ptr {team}, null"), f.let(f"icmp slt i64 {count}, 2")
+    nobody, few = f.let(f"icmp eq ptr {team}, null"), f.let(f"icmp slt i64 {count}, {chunks.WORTH}")
     f.line(f"br i1 {f.let(f'or i1 {nobody}, {few}')}, label {alone}, label {many}")
     f.block(alone)
     f.line(f"call void @{name}_run(ptr {shared})")

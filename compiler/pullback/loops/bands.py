@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pullback.ir.dims import Size, floordiv
+from pullback.ir.ops.base import Libm
 from pullback.ir.types import Type, bool_, i64
 from pullback.loops.nest import (
     Accumulator,
@@ -42,6 +43,7 @@ from pullback.loops.ranges import bounds, nonnegative
 
 CACHE = 1 << 16  # bytes that a block should touch at most
 MOST, LEAST = 1024, 4  # rows of a block
+FUNCTION = 16  # operations that a mathematical function does
 AHEAD = 100  # statements looked through for members of a band
 
 
@@ -72,7 +74,7 @@ class Member:
 
     @property
     def work(self) -> Size:
-        """How often the body runs, of loops inside the innermost one's."""
+        """About how many operations all trips do."""
         return self.extent * work(self.loop)
 
     def row(self, access: _Access) -> Size | None:
@@ -206,12 +208,17 @@ def _eligible(statement: Statement) -> bool:
 
 
 def work(loop: Loop) -> Size:
-    """How often a trip of a loop runs the bodies of the innermost loops; those of unknown length count once."""
-    inside: Size = 0
+    """About how many operations a trip does; inner loops of unknown length count as one trip."""
+    total: Size = 1
     for inner in loop.body:
-        if isinstance(inner, Loop):
-            inside = inside + (1 if isinstance(inner.extent, Node) else inner.extent) * work(inner)
-    return inside or 1
+        match inner:
+            case Loop(extent=extent):
+                total = total + (1 if isinstance(extent, Node) else extent) * work(inner)
+            case Node(kind="op", data=op) if isinstance(op.lower, Libm):
+                total = total + FUNCTION
+            case Node(kind="op" | "load") | Store():
+                total = total + 1
+    return total
 
 
 def apart(members: Sequence[Member]) -> frozenset[Buffer]:

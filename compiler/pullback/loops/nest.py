@@ -82,7 +82,7 @@ class Accumulator:
 @dataclass(frozen=True, slots=True)
 class Band:
     """What is known of the trips of a loop over blocks of rows. ``apart``: buffers of which no two trips touch the same
-    element; ``scratch``: buffers that hold one trip's block; ``work``: how often its members' bodies run in all."""
+    element; ``scratch``: buffers that hold one trip's block; ``work``: about how many operations it does."""
 
     apart: frozenset[Buffer]
     scratch: frozenset[Buffer]
