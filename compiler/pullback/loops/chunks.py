@@ -24,7 +24,7 @@ from pullback.loops.order import stride
 
 MOST = 32  # chunks of a loop
 FEWER = 16  # where they have copies of arrays
-GRAIN = 1 << 19  # operations of a chunk at least
+GRAIN = 1 << 20  # operations of a chunk at least
 WORTH = 8  # chunks from which on threads are called
 ROUND = 16  # trips of the outermost loop go to chunks in multiples of this, so that neighbours seldom share a line of the cache
 COPIED = 4  # operations more for each element of an array that a chunk has a copy of
