@@ -121,6 +121,7 @@ GROUPS = {
                                              "doubling", "van", "dag", "arm", "bodies"),
     "networks and the Gaussian process": ("network", "gaussian"),
     "ADBench": ("mixture", "lstm"),
+    "loops": ("lorenz", "pendulum", "tridiagonal", "seidel", "recurrent", "heat"),
 }  # fmt: skip  # prefixes in a row
 
 
