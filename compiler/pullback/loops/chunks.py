@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pullback.ir.dims import Size
 from pullback.ir.ops.base import Op
 from pullback.ir.types import Type, bool_, i64
-from pullback.loops.bands import Member, apart
+from pullback.loops.bands import Member, apart, work
 from pullback.loops.nest import NEUTRAL, Accumulator, Buffer, Call, Loop, Node, Program, Statement, Store, bodies, statements
 from pullback.loops.order import stride
 
@@ -27,6 +27,7 @@ FEWER = 16  # where they have copies of arrays
 GRAIN = 1 << 20  # operations of a chunk at least
 WORTH = 8  # chunks from which on threads are called
 ROUND = 16  # trips of the outermost loop go to chunks in multiples of this, so that neighbours seldom share a line of the cache
+MERE = (1, 2, 3)  # operations of a trip that fills or copies: memory is what it waits for
 COPIED = 4  # operations more for each element of an array that a chunk has a copy of
 
 
@@ -47,10 +48,10 @@ def share(program: Program, new_buffer: Callable[[Type], Buffer]) -> None:
 def _copies(loop: Loop) -> Mapping[Buffer, Op] | None:
     """The buffers that all trips add to, of which each chunk needs a copy, and how it is added; None if the loop is not to be
     cut."""
-    if loop.band is None and isinstance(loop.extent, Node):
+    if loop.band is None and (isinstance(loop.extent, Node) or work(loop) in MERE):
         return None
-    work = _work(loop)
-    if isinstance(work, int) and work < WORTH * GRAIN:
+    total = _work(loop)
+    if isinstance(total, int) and total < WORTH * GRAIN:
         return None
     if any(isinstance(s, Call) for s in statements([loop])):
         return None
@@ -110,12 +111,12 @@ class _Cut:
 
     def _each(self, extent: Node) -> Node:
         """Trips of a chunk."""
-        body, work = self.before, self._raw(self.before, None, "add", _size(_work(self.loop)), _const(1))
+        body, total = self.before, self._raw(self.before, None, "add", _size(_work(self.loop)), _const(1))
         least = self._raw(body, None, "sdiv", extent, _const(self.most))
         wanted: Size = GRAIN
         for buffer in self.copies:
             wanted = wanted + COPIED * buffer.type.size
-        dear = self._raw(body, None, "sdiv", self._raw(body, None, "mul", extent, _size(wanted)), work)
+        dear = self._raw(body, None, "sdiv", self._raw(body, None, "mul", extent, _size(wanted)), total)
         larger = self._raw(body, None, "icmp sgt", least, dear)
         each = self._raw(body, None, "select", larger, least, dear)
         unit = 1 if self.loop.band is not None else ROUND
