@@ -14,9 +14,12 @@ import pytest
 import pullback as pb
 from pullback.llvm import Options, compile, compile_kernel
 from pullback.loops import chunks
+from pullback.loops.lower import lower
+from pullback.loops.text import print_program
 from pullback.passes.pipeline import differentiate, optimize
 from pullback_runtime import team
 from tests.array_programs import array_program
+from tests.numpy_tracing import trace
 from tests.programs import random_program
 from tests.test_bands import inputs, logistic, shifted, softmax, standardized
 
@@ -269,3 +272,12 @@ def test_threads_are_called_where_it_is_worth_it(monkeypatch):
     assert not asked
     f(RNG.normal(size=400_000), 0.3)
     assert asked == [2]
+
+
+def test_the_text_is_the_same_each_time():
+    """Nothing depends on where objects are in memory."""
+    func = optimize(trace(standardized, *CASES["standardized"][1], symbolic=True)[0].func)
+    reverse = differentiate(func, func.params)
+    for parallel in (False, True):
+        programs = [lower(reverse, parallel) for _ in range(8)]  # all of them kept, so that each is elsewhere
+        assert len({print_program(program) for program in programs}) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pullback.compiled import CompiledFunction
@@ -178,7 +179,7 @@ def _transform(f: Any, caller: str, kind: str, wrt: Any, **options: Any) -> Comp
     function = _function(f, caller)
 
     def make() -> CompiledFunction:
-        kept = Options(function.options.fast_math, opt=function.options.opt, parallel=function.options.parallel)
+        kept = replace(function.options, max_trips=None, checkpoint=None)  # which the base has seen to
         return CompiledFunction(getattr(transforms, kind)(function, wrt, **options), kept, function._symbolic)
 
     return function.derived((kind, _key(wrt), *options.values()), make)

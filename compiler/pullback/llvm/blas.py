@@ -9,9 +9,13 @@ import functools
 @functools.cache
 def address(symbol: str) -> int:
     """The address of a Fortran-style function with 32-bit integers."""
-    from scipy.linalg import cython_blas, cython_lapack
+    from scipy.linalg import cython_blas
 
-    capsule = {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}[symbol]
+    capsule = cython_blas.__pyx_capi__.get(symbol)
+    if capsule is None:
+        from scipy.linalg import cython_lapack  # few need it
+
+        capsule = cython_lapack.__pyx_capi__[symbol]
     name = ctypes.pythonapi.PyCapsule_GetName
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer = ctypes.pythonapi.PyCapsule_GetPointer

@@ -113,11 +113,9 @@ def _level(emitted: Emitted, opt: int | str) -> int:
     """The engine's level for the kernel's module."""
     if isinstance(opt, int):
         return opt
-    if emitted.helpers:
-        return 1
-    if emitted.largest > 4 * LITTLE or (not emitted.loops and emitted.scalars > LITTLE):  # a loop is one function, however long
-        return 0
-    return 1
+    # a loop is one function, however long
+    long = emitted.largest > 4 * LITTLE or (not emitted.loops and emitted.scalars > LITTLE)
+    return 0 if long and not emitted.helpers else 1
 
 
 class _Texts:

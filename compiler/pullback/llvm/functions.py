@@ -140,6 +140,30 @@ class FunctionText:
             for (kind, old), value in zip(carried, values, strict=True)
         ]
 
+    def only(self, test: str, body: Callable[[], None]) -> None:
+        """``body()`` if ``test`` holds."""
+
+        def run() -> list[str]:
+            body()
+            return []
+
+        self.when(test, [], run)
+
+    def each(self, low: str, high: str, body: Callable[[str], None], step: int = 1) -> None:
+        """``for i in low..high`` with nothing carried; ``step`` divides the distance."""
+
+        def trip(index: str, values: list[str]) -> list[str]:
+            body(index)
+            return []
+
+        self.counted(low, high, [], trip, step)
+
+    def cell(self, kind: str, value: str) -> str:
+        """Memory with a value, whose address a Fortran function is given."""
+        cell = self.at_entry(f"alloca {kind}")
+        self.line(f"store {kind} {value}, ptr {cell}")
+        return cell
+
     def counted(
         self,
         low: str,

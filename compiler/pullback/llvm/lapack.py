@@ -64,12 +64,8 @@ class _Routine:
     def store(self, value: str, place: str) -> None:
         self.f.line(f"store {self.kind} {value}, ptr {place}")
 
-    def each(self, high: str, body: Callable[[str], None], low: str = "0", step: int = 1) -> None:
-        def trip(index: str, values: list[str]) -> list[str]:
-            body(index)
-            return []
-
-        self.f.counted(low, high, [], trip, step)
+    def each(self, high: str, body: Callable[[str], None], low: str = "0") -> None:
+        self.f.each(low, high, body)
 
     def matrices(self, body: Callable[[str], None]) -> None:
         self.each(self.batch, body)
@@ -104,36 +100,25 @@ class _Routine:
         """All NaN if the library says that it failed."""
         failed = self.f.let(f"icmp ne i32 {self.f.let(f'load i32, ptr {info}')}, 0")
         nan = literal(float("nan"), self.dtype)
-
-        def fill() -> list[str]:
-            self.each(count, lambda i: self.store(nan, self.at(out, i)))
-            return []
-
-        self.f.when(failed, [], fill)
+        self.f.only(failed, lambda: self.each(count, lambda i: self.store(nan, self.at(out, i))))
 
     # -- calls --------------------------------------------------------------------------------------------------------
     def number(self, value: str) -> str:
         """A cell with a size as Fortran's integer."""
-        cell = self.f.at_entry("alloca i32")
-        self.f.line(f"store i32 {self.f.let(f'trunc i64 {value} to i32')}, ptr {cell}")
-        return cell
+        return self.f.cell("i32", self.f.let(f"trunc i64 {value} to i32"))
 
     def leading(self, value: str) -> str:
         """A cell with a leading dimension, which must not be 0."""
         return self.number(self.f.let(f"call i64 @llvm.smax.i64(i64 {value}, i64 1)"))
 
     def letter(self, letter: str) -> str:
-        cell = self.f.at_entry("alloca i8")
-        self.f.line(f"store i8 {ord(letter)}, ptr {cell}")
-        return cell
+        return self.f.cell("i8", str(ord(letter)))
 
     def info(self) -> str:
         return self.number("0")
 
     def one(self) -> str:
-        cell = self.f.at_entry(f"alloca {self.kind}")
-        self.store(literal(1.0, self.dtype), cell)
-        return cell
+        return self.f.cell(self.kind, literal(1.0, self.dtype))
 
     def call(self, name: str, *cells: str) -> None:
         symbol = ("d" if self.kind == "double" else "s") + name
@@ -181,10 +166,7 @@ class _Triangle:
         self._letters = {letter: r.letter(letter) for letter in "LUN"}
 
     def _choice(self, single: str, several: str) -> str:
-        cell = self.r.f.at_entry("alloca i8")
-        chosen = self.r.f.let(f"select i1 {self.single}, i8 {ord(single)}, i8 {ord(several)}")
-        self.r.f.line(f"store i8 {chosen}, ptr {cell}")
-        return cell
+        return self.r.f.cell("i8", self.r.f.let(f"select i1 {self.single}, i8 {ord(single)}, i8 {ord(several)}"))
 
     def solve(self, matrix: str, out: str, upper: bool, trans: bool, unit: bool) -> None:
         letters = self._letters

@@ -32,11 +32,11 @@ def object_code(form: Form) -> bytes:
     return store.object_code(("math", repr(form)), make)
 
 
-def _suffix(kind: str) -> str:
+def suffix(kind: str) -> str:
     """How an intrinsic's name says a type."""
     if kind.startswith("<"):
         lanes, _, element = kind[1:-1].partition(" x ")
-        return f"v{lanes}{_suffix(element)}"
+        return f"v{lanes}{suffix(element)}"
     return {"double": "f64", "float": "f32", "i64": "i64", "i1": "i1"}[kind]
 
 
@@ -123,8 +123,7 @@ class MathCalls:
         return f"#{self._groups.setdefault(text, len(self._groups) + 2)}"
 
     def intrinsic(self, name: str, kind: str, args: list[str], types: list[str]) -> str:
-        suffix = _suffix(kind)
-        symbol = f"{name}.{suffix}"
+        symbol = f"{name}.{suffix(kind)}"
         self._declarations.setdefault(symbol, f"declare {kind} @{symbol}({', '.join(types)})")
         return f"call {kind} @{symbol}({', '.join(f'{t} {a}' for t, a in zip(types, args, strict=True))})"
 
@@ -142,4 +141,4 @@ def _call(symbol: str, kind: str, args: list[str], group: str) -> str:
     return f"call {kind} @{symbol}({', '.join(f'{kind} {a}' for a in args)}) {group}"
 
 
-__all__ = ["PURE", "MathCalls", "fused", "object_code"]
+__all__ = ["PURE", "MathCalls", "fused", "object_code", "suffix"]

@@ -94,7 +94,7 @@ def _few(f: FunctionText, math: MathCalls, kind: str, factors: Sequence[_Factor]
             return f.let(f"fadd {kind} {total}, {f.let(f'fmul {kind} {a}, {b}')}")
         return f.let(math.intrinsic("llvm.fma", kind, [a, b, total], [kind] * 3))
 
-    def product(batch: str, values: list[str]) -> list[str]:
+    def product(batch: str) -> None:
         fixed: dict[tuple[int, str, str], str] = {}
         if long != 0:
             fixed |= {(0, i, p): x.load(batch, i, p) for i in rows for p in summed if i and p}
@@ -119,9 +119,8 @@ def _few(f: FunctionText, math: MathCalls, kind: str, factors: Sequence[_Factor]
         places = [place(batch, i, j) for i in rows for j in columns] if totals else []
         for total, at in zip(totals, places, strict=True):
             f.line(f"store {kind} {total}, ptr {at}")
-        return []
 
-    f.counted("0", batches, [], product)
+    f.each("0", batches, product)
 
 
 # -- sorting ---------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pullback.llvm.control import INTERRUPTED
 from pullback.llvm.functions import FunctionText
 from pullback.loops import chunks
 
@@ -18,7 +19,6 @@ TEAM = 3  # its place in the context
 RUN, COUNTER, CHUNKS, FRAME, SIZES, BUFFERS = range(6)  # words of what the threads share
 OWN = 3  # words of each chunk: two integers of a message, its status
 DONE, STOPPED = 1, 2  # the team's answers
-INTERRUPTED = -1  # the status of a call that was asked to stop
 
 
 def runner(name: str, buffers: int, fails: bool) -> str:
@@ -79,7 +79,7 @@ def dispatch(f: FunctionText, name: str, count: str, frame: str, pointers: Seque
 def _first_failure(f: FunctionText, count: str, shared: str, first: int) -> None:
     """Return with the first chunk's status that is not 0, if there is one, and its message's integers."""
 
-    def look(chunk: str, values: list[str]) -> list[str]:
+    def look(chunk: str) -> None:
         word = f.let(f"add i64 {f.let(f'mul i64 {chunk}, {OWN}')}, {first}")
         own = f.let(f"getelementptr i64, ptr {shared}, i64 {word}")
         status = f.let(f"load i64, ptr {f.let(f'getelementptr i64, ptr {own}, i64 {OWN - 1}')}")
@@ -91,6 +91,5 @@ def _first_failure(f: FunctionText, count: str, shared: str, first: int) -> None
             f.line(f"store i64 {value}, ptr {f.let(f'getelementptr i64, ptr %ctx, i64 {k}')}")
         f.line(f"ret i32 {f.let(f'trunc i64 {status} to i32')}")
         f.block(good)
-        return []
 
-    f.counted("0", count, [], look)
+    f.each("0", count, look)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pullback.ir.dims import Size, product
 from pullback.llvm import store
 from pullback.llvm.functions import FunctionText
+from pullback.llvm.mathlib import fused, suffix
 
 ROWS = 4  # of a tile
 VECTORS = 3  # of a tile's row, at most: 12 sums, 3 vectors and one factor are 16 registers
@@ -72,17 +73,17 @@ def object_code(product: Product) -> bytes:
     """The machine code of that function for this machine."""
 
     def make() -> bytes:
-        from pullback.llvm import engine, mathlib
+        from pullback.llvm import engine
 
-        return engine.object_of(module(product, engine.features(), mathlib.fused(engine.features())))
+        return engine.object_of(module(product, engine.features(), fused(engine.features())))
 
     return store.object_code(("product", repr(product)), make)
 
 
-def module(product: Product, features: str, fused: bool) -> str:
+def module(product: Product, features: str, fma: bool) -> str:
     """A module with that function alone."""
     bits = 256 if "+avx" in features.split(",") else 128
-    functions = _Writer(product.kind, bits // (64 if product.kind == "double" else 32), fused).functions(product)
+    functions = _Writer(product.kind, bits // (64 if product.kind == "double" else 32), fma).functions(product)
     return "\n".join([*functions, *ATTRIBUTES, ""])
 
 
@@ -97,9 +98,8 @@ class _Writer:
 
     def functions(self, product: Product) -> list[str]:
         tiles = [*(self._tile(ROWS, vectors) for vectors in range(1, VECTORS + 1)), self._tile(1, VECTORS)]
-        suffix = f"v{self.lanes}{'f64' if self.kind == 'double' else 'f32'}"
         declared = [
-            f"declare {self.vector} @llvm.fma.{suffix}({self.vector}, {self.vector}, {self.vector})",
+            f"declare {self.vector} @llvm.fma.{suffix(self.vector)}({self.vector}, {self.vector}, {self.vector})",
             "declare i64 @llvm.smin.i64(i64, i64)",
             "declare i64 @llvm.smax.i64(i64, i64)",
         ]
@@ -132,19 +132,7 @@ class _Writer:
             distance = f.let(f"sub i64 {high}, {low}")
             steps = f.let(f"sdiv i64 {f.let(f'add i64 {distance}, {step - 1}')}, {step}")
             high = f.let(f"add i64 {low}, {self._product(f, steps, step)}")
-
-        def trip(index: str, values: list[str]) -> list[str]:
-            body(index)
-            return []
-
-        f.counted(low, high, [], trip, step)
-
-    def _if(self, f: FunctionText, test: str, body: Callable[[], None]) -> None:
-        def run() -> list[str]:
-            body()
-            return []
-
-        f.when(test, [], run)
+        f.each(low, high, body, step)
 
     # -- a tile ------------------------------------------------------------------------------------------------------
     def _tile(self, rows: int, vectors: int) -> str:
@@ -191,8 +179,8 @@ class _Writer:
     def _add(self, f: FunctionText, left: str, right: str, total: str) -> str:
         if not self.fused:
             return f.let(f"fadd {self.vector} {total}, {f.let(f'fmul {self.vector} {left}, {right}')}")
-        suffix = f"v{self.lanes}{'f64' if self.kind == 'double' else 'f32'}"
-        return f.let(f"call {self.vector} @llvm.fma.{suffix}({', '.join(f'{self.vector} {x}' for x in (left, right, total))})")
+        args = ", ".join(f"{self.vector} {x}" for x in (left, right, total))
+        return f.let(f"call {self.vector} @llvm.fma.{suffix(self.vector)}({args})")
 
     # -- a panel -----------------------------------------------------------------------------------------------------
     def _strip(self) -> str:
@@ -222,10 +210,10 @@ class _Writer:
             args = f"ptr {out}, i64 {stride}, ptr {left}, i64 %am, i64 %ak, ptr %b, i64 %k, i1 %first, i64 {count}"
             return f"call void @tiles_{size}({args})"
 
-        self._if(f, adds, lambda: f.line(f"call void @copy({own}, {outer}, {both})"))
+        f.only(adds, lambda: f.line(f"call void @copy({own}, {outer}, {both})"))
         self._choose(f, vectors, [tiles(f"{ROWS}_{v}", "0", many) for v in range(1, VECTORS + 1)])
-        self._if(f, odd, lambda: f.line(tiles(f"1_{VECTORS}", many, rest)))
-        self._if(f, part, lambda: f.line(f"call void @copy({outer}, {own}, {both})"))
+        f.only(odd, lambda: f.line(tiles(f"1_{VECTORS}", many, rest)))
+        f.only(part, lambda: f.line(f"call void @copy({outer}, {own}, {both})"))
         f.line("ret void")
         return f.text("#1")
 
@@ -289,8 +277,8 @@ class _Writer:
                 self._each(f, "0", some, one)
                 self._each(f, some, str(self.width), lambda c: f.line(f"store {kind} 0.0, ptr {self._at(f, goal, c)}"))
 
-            self._if(f, quick, lambda: self._each(f, "0", "%k", copied))
-            self._if(f, slow, lambda: self._each(f, "0", "%k", gathered))
+            f.only(quick, lambda: self._each(f, "0", "%k", copied))
+            f.only(slow, lambda: self._each(f, "0", "%k", gathered))
 
         self._each(f, "0", "%columns", panel, self.width)
         f.line("ret void")
@@ -366,17 +354,16 @@ class _Writer:
         has its columns together."""
         cells = {}
         for name, value in (("n", "%n"), ("m", "%m"), ("k", "%k"), ("ldc", "%n")):
-            cells[name] = self._cell(f, "i32", f.let(f"trunc i64 {value} to i32"))
+            cells[name] = f.cell("i32", f.let(f"trunc i64 {value} to i32"))
         for name, row, column in (("x", "%xm", "%xk"), ("y", "%yk", "%yn")):
             lead = f.let(f"select i1 {turned[name]}, i64 {column}, i64 {row}")
             rows, columns = ("%m", "%k") if name == "x" else ("%k", "%n")
-            least = f.let(
-                f"select i1 {turned[name]}, i64 {rows}, i64 {columns}"
-            )  # where an axis of one makes a stride meaningless
+            # a stride means nothing where an axis has one element
+            least = f.let(f"select i1 {turned[name]}, i64 {rows}, i64 {columns}")
             lead = f.let(f"call i64 @llvm.smax.i64(i64 {lead}, i64 {least})")
-            cells[f"ld{name}"] = self._cell(f, "i32", f.let(f"trunc i64 {lead} to i32"))
-            cells[f"t{name}"] = self._cell(f, "i8", f.let(f"select i1 {turned[name]}, i8 84, i8 78"))  # "T" or "N"
-        cells |= {"one": self._cell(f, self.kind, "1.0"), "zero": self._cell(f, self.kind, "0.0")}
+            cells[f"ld{name}"] = f.cell("i32", f.let(f"trunc i64 {lead} to i32"))
+            cells[f"t{name}"] = f.cell("i8", f.let(f"select i1 {turned[name]}, i8 84, i8 78"))  # "T" or "N"
+        cells |= {"one": f.cell(self.kind, "1.0"), "zero": f.cell(self.kind, "0.0")}
 
         def multiply(batch: str) -> None:
             x, y = (self._at(f, name, self._product(f, batch, step)) for name, step in (("%x", "%xb"), ("%y", "%yb")))
@@ -385,12 +372,6 @@ class _Writer:
             f.line(f"call void @pullback_{symbol}({', '.join(f'ptr {cells.get(o, o)}' for o in order)})")
 
         self._each(f, "0", "%b", multiply)
-
-    def _cell(self, f: FunctionText, kind: str, value: str) -> str:
-        """Memory with a value, whose address a Fortran function is given."""
-        cell = f.at_entry(f"alloca {kind}")
-        f.line(f"store {kind} {value}, ptr {cell}")
-        return cell
 
 
 __all__ = ["Product", "is_little", "module", "object_code"]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from pullback.ir.dims import Size, floordiv
 from pullback.ir.ops.base import Libm
-from pullback.ir.types import Type, bool_, i64
+from pullback.ir.types import Type, i64
 from pullback.loops.nest import (
     Accumulator,
     Band,
@@ -36,6 +36,9 @@ from pullback.loops.nest import (
     Store,
     Swap,
     While,
+    number,
+    raw,
+    rebase,
     statements,
 )
 from pullback.loops.order import stride
@@ -66,8 +69,9 @@ class Member:
         self.extent: Size = loop.extent  # type: ignore[assignment]  # _eligible has seen that it is no node
         self.rows: Size = 1
         self.accesses = [_access(s, loop) for s in statements([loop]) if _touches(s)]
-        self.buffers = {a.buffer for a in self.accesses}
-        self.written = {a.buffer for a in self.accesses if a.kind != "read"}
+        # in order, so that the text is the same in every run
+        self.buffers = dict.fromkeys(a.buffer for a in self.accesses).keys()
+        self.written = dict.fromkeys(a.buffer for a in self.accesses if a.kind != "read").keys()
 
     def of(self, buffer: Buffer) -> list[_Access]:
         return [a for a in self.accesses if a.buffer is buffer]
@@ -337,12 +341,12 @@ class _Builder:
         self.loop.index = Node("index", i64, (), self.loop, self.loop)
 
     def run(self) -> list[Statement]:
-        extent = self._size(self.band.extent)
+        extent = number(self.band.extent)
         own = apart(self.band.members)
         total = sum((m.work for m in self.band.members), 0)
         row = self._row_bytes()
         count = self._rows(row)
-        more = self._raw("add", extent, self._raw("sub", count, self._const(1)))
+        more = self._raw("add", extent, self._raw("sub", count, number(1)))
         self.loop.extent = self._raw("sdiv", more, count)
         assert self.loop.index is not None
         low = self._raw("mul", self.loop.index, count)
@@ -350,13 +354,13 @@ class _Builder:
         trips = self._raw("select", self._raw("icmp slt", left, count), left, count)
         for member in self.band.members:
             self._member(member, low, trips)
-        self.loop.band = Band(own, frozenset(self._shrink(low)), total)
+        self.loop.band = Band(own, self._shrink(low), total)
         self.loop.body.extend(member.loop for member in self.band.members)
         return [*self.before, self.loop]
 
     def _member(self, member: Member, low: Node, trips: Node) -> None:
         loop = member.loop
-        scale = self._size(member.rows)
+        scale = number(member.rows)
         loop.low = low if member.rows == 1 else self._raw("mul", low, scale)
         loop.extent = trips if member.rows == 1 else self._raw("mul", trips, scale)
         loop.parent, loop.short = self.loop, member.rows == 1
@@ -384,14 +388,14 @@ class _Builder:
 
     def _rows(self, row: Size) -> Node:
         if isinstance(row, int):
-            return self._const(max(LEAST, min(MOST, CACHE // row // LEAST * LEAST)))
-        fitting = self._raw("udiv", self._const(CACHE), self._size(row))
-        few = self._raw("select", self._raw("icmp slt", fitting, self._const(MOST)), fitting, self._const(MOST))
-        some = self._raw("and", few, self._const(-LEAST))
-        return self._raw("select", self._raw("icmp sgt", some, self._const(LEAST)), some, self._const(LEAST))
+            return number(max(LEAST, min(MOST, CACHE // row // LEAST * LEAST)))
+        fitting = self._raw("udiv", number(CACHE), number(row))
+        few = self._raw("select", self._raw("icmp slt", fitting, number(MOST)), fitting, number(MOST))
+        some = self._raw("and", few, number(-LEAST))
+        return self._raw("select", self._raw("icmp sgt", some, number(LEAST)), some, number(LEAST))
 
     # -- memory for one block ----------------------------------------------------------------------------------------
-    def _shrink(self, low: Node) -> Iterable[Buffer]:
+    def _shrink(self, low: Node) -> tuple[Buffer, ...]:
         """Work buffers that only the members touch, row by row, get memory for one block; gives them."""
         bases: dict[Buffer, Node] = {}
         for buffer in {b: None for m in self.band.members for b in m.buffers}:
@@ -410,49 +414,20 @@ class _Builder:
             if isinstance(row, int) and isinstance(most, int):
                 most = min(MOST * row, most)
             buffer.type = Type(buffer.type.dtype, (most,))
-            bases[buffer] = low if row == 1 else self._raw("mul", low, self._size(row))
+            bases[buffer] = low if row == 1 else self._raw("mul", low, number(row))
         if bases:
             for member in self.band.members:
-                _rebase(member.loop.body, bases)
-        return bases
+                rebase(member.loop, "sub", {buffer: (buffer, base) for buffer, base in bases.items()})
+        return tuple(bases)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
-    def _const(self, value: int) -> Node:
-        return Node("const", i64, (), value)
-
-    def _size(self, size: Size) -> Node:
-        return self._const(size) if isinstance(size, int) else Node("size", i64, (), size)
-
     def _raw(self, code: str, *args: Node) -> Node:
         inside = any(a.scope is not None for a in args)
-        node = Node("raw", bool_ if code.startswith("icmp") else i64, args, code, self.loop if inside else None)
-        (self.loop.body if inside else self.before).append(node)
-        return node
+        return raw(self.loop.body if inside else self.before, self.loop if inside else None, code, *args)
 
 
 def _copy(node: Node, scope: Loop) -> Node:
     return Node(node.kind, node.dtype, (), None, scope)
-
-
-def _rebase(body: list[Statement], bases: dict[Buffer, Node]) -> None:
-    """Positions in buffers that hold one block only."""
-    new: list[Statement] = []
-    for statement in body:
-        if isinstance(statement, Loop):
-            _rebase(statement.body, bases)
-        elif isinstance(statement, Store) and statement.buffer in bases:
-            statement.position = _less(statement.position, bases[statement.buffer], new)
-        elif isinstance(statement, Node) and statement.kind == "load" and statement.data in bases:
-            statement.args = (_less(statement.args[0], bases[statement.data], new),)
-        new.append(statement)
-    body[:] = new
-
-
-def _less(position: Node, base: Node, body: list[Statement]) -> Node:
-    scope = position.scope
-    node = Node("raw", i64, (position, base), "sub", scope)
-    body.append(node)
-    return node
 
 
 __all__ = ["Member", "apart", "fuse", "work"]

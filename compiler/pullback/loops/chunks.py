@@ -17,9 +17,23 @@ from collections.abc import Callable, Mapping
 
 from pullback.ir.dims import Size
 from pullback.ir.ops.base import Op
-from pullback.ir.types import Type, bool_, i64
+from pullback.ir.types import Type, i64
 from pullback.loops.bands import Member, apart, work
-from pullback.loops.nest import NEUTRAL, Accumulator, Buffer, Call, Loop, Node, Program, Statement, Store, bodies, statements
+from pullback.loops.nest import (
+    NEUTRAL,
+    Accumulator,
+    Buffer,
+    Call,
+    Loop,
+    Node,
+    Program,
+    Statement,
+    Store,
+    number,
+    raw,
+    rebase,
+    statements,
+)
 from pullback.loops.order import stride
 
 MOST = 32  # chunks of a loop
@@ -55,21 +69,23 @@ def _copies(loop: Loop) -> Mapping[Buffer, Op] | None:
         return None
     if any(isinstance(s, Call) for s in statements([loop])):
         return None
+    members = _members(loop)
+    if any(b.place == "tape" or b.moves for m in members for b in m.buffers):
+        return None
     if any(a.combine is None or a.start.dtype.kind not in NEUTRAL.get(a.combine.name, ()) for a in loop.accumulators):
         return None
-    members = _members(loop)
-    own = apart(members) if loop.band is None else loop.band.apart | loop.band.scratch
+    own = apart(members) if loop.band is None else loop.band.apart.union(loop.band.scratch)
     copies: dict[Buffer, Op] = {}
     for member in members:
-        for buffer in member.written - own:
+        for buffer in (b for b in member.written if b not in own):
             accesses = [a for m in members for a in m.of(buffer)]
             stores = [a.statement for a in accesses if isinstance(a.statement, Store) and a.kind == "add"]
             fixed = all(stride(s.position, m.loop) == 0 for m in members for s in stores)
-            if buffer.moves or buffer.place == "tape" or len(stores) != len(accesses) or not fixed:
+            if len(stores) != len(accesses) or not fixed:
                 return None
             assert stores[0].combine is not None
             copies[buffer] = stores[0].combine
-    return None if any(b.place == "tape" or b.moves for m in members for b in m.buffers) else copies
+    return copies
 
 
 def _members(loop: Loop) -> list[Member]:
@@ -77,7 +93,11 @@ def _members(loop: Loop) -> list[Member]:
 
 
 def _work(loop: Loop) -> Size:
-    return Member(loop).work if loop.band is None else loop.band.work
+    """About how many operations all trips do."""
+    if loop.band is not None:
+        return loop.band.work
+    assert not isinstance(loop.extent, Node)  # `_copies` has seen that
+    return loop.extent * work(loop)
 
 
 # -- cutting ------------------------------------------------------------------------------------------------------------
@@ -94,14 +114,14 @@ class _Cut:
 
     def run(self) -> list[Statement]:
         loop, chunks = self.loop, self.chunks
-        extent = loop.extent if isinstance(loop.extent, Node) else _size(loop.extent)
+        extent = loop.extent if isinstance(loop.extent, Node) else number(loop.extent)
         each = self._each(extent)
-        more = self._raw(self.before, None, "add", extent, self._raw(self.before, None, "sub", each, _const(1)))
-        chunks.extent = self._raw(self.before, None, "sdiv", more, each)
-        low = self._raw(chunks.body, chunks, "mul", self.index, each)
-        left = self._raw(chunks.body, chunks, "sub", extent, low)
-        few = self._raw(chunks.body, chunks, "icmp slt", left, each)
-        trips = self._raw(chunks.body, chunks, "select", few, left, each)
+        more = raw(self.before, None, "add", extent, raw(self.before, None, "sub", each, number(1)))
+        chunks.extent = raw(self.before, None, "sdiv", more, each)
+        low = raw(chunks.body, chunks, "mul", self.index, each)
+        left = raw(chunks.body, chunks, "sub", extent, low)
+        few = raw(chunks.body, chunks, "icmp slt", left, each)
+        trips = raw(chunks.body, chunks, "select", few, left, each)
         self._own_memory()
         loop.low, loop.extent, loop.parent = low, trips, chunks
         chunks.body.append(loop)
@@ -111,17 +131,17 @@ class _Cut:
 
     def _each(self, extent: Node) -> Node:
         """Trips of a chunk."""
-        body, total = self.before, self._raw(self.before, None, "add", _size(_work(self.loop)), _const(1))
-        least = self._raw(body, None, "sdiv", extent, _const(self.most))
+        body, total = self.before, raw(self.before, None, "add", number(_work(self.loop)), number(1))
+        least = raw(body, None, "sdiv", extent, number(self.most))
         wanted: Size = GRAIN
         for buffer in self.copies:
             wanted = wanted + COPIED * buffer.type.size
-        dear = self._raw(body, None, "sdiv", self._raw(body, None, "mul", extent, _size(wanted)), total)
-        larger = self._raw(body, None, "icmp sgt", least, dear)
-        each = self._raw(body, None, "select", larger, least, dear)
+        dear = raw(body, None, "sdiv", raw(body, None, "mul", extent, number(wanted)), total)
+        larger = raw(body, None, "icmp sgt", least, dear)
+        each = raw(body, None, "select", larger, least, dear)
         unit = 1 if self.loop.band is not None else ROUND
-        each = self._raw(body, None, "add", each, _const(unit))
-        return each if unit == 1 else self._raw(body, None, "and", each, _const(-unit))
+        each = raw(body, None, "add", each, number(unit))
+        return each if unit == 1 else raw(body, None, "and", each, number(-unit))
 
     def _own_sum(self, carried: Accumulator) -> None:
         """Each chunk leaves its sum in memory; the total is made of them."""
@@ -142,71 +162,38 @@ class _Cut:
     def _own_memory(self) -> None:
         bases: dict[Buffer, tuple[Buffer, Node]] = {}
         for buffer in self.loop.band.scratch if self.loop.band is not None else ():
-            base = self._raw(self.chunks.body, self.chunks, "mul", self.index, _size(buffer.type.size))
+            base = raw(self.chunks.body, self.chunks, "mul", self.index, number(buffer.type.size))
             buffer.type = Type(buffer.type.dtype, (self.most * buffer.type.size,))
             bases[buffer] = buffer, base
         for buffer, combine in self.copies.items():
             size, dtype = buffer.type.size, buffer.type.dtype
             copy = self.new_buffer(Type(dtype, (self.most * size,)))
-            base = self._raw(self.chunks.body, self.chunks, "mul", self.index, _size(size))
+            base = raw(self.chunks.body, self.chunks, "mul", self.index, number(size))
             bases[buffer] = copy, base
             clear, at = _open(size, self.chunks, "fill")
             clear.body.append(
-                Store(copy, self._raw(clear.body, clear, "add", at, base), Node("const", dtype, (), NEUTRAL["add"][dtype.kind]))
+                Store(copy, raw(clear.body, clear, "add", at, base), Node("const", dtype, (), NEUTRAL["add"][dtype.kind]))
             )
             self.chunks.body.append(clear)
             self._add_up(buffer, copy, size, combine)
         if bases:
-            self._move([self.loop], bases)
+            rebase(self.loop, "add", bases)
 
     def _add_up(self, buffer: Buffer, copy: Buffer, size: Size, combine: Op) -> None:
         outer, chunk = _open(self.chunks.extent, None, "parts")
-        base = self._raw(outer.body, outer, "mul", chunk, _size(size))
+        base = raw(outer.body, outer, "mul", chunk, number(size))
         inner, at = _open(size, outer, "parts")
-        position = self._raw(inner.body, inner, "add", base, at)
+        position = raw(inner.body, inner, "add", base, at)
         value = Node("load", buffer.type.dtype, (position,), copy, inner)
         inner.body += [value, Store(buffer, at, value, combine)]
         outer.body.append(inner)
         self.after.append(outer)
-
-    def _move(self, loops: list[Statement], bases: Mapping[Buffer, tuple[Buffer, Node]]) -> None:
-        """What touched a buffer touches the chunk's part of another one."""
-        pending = list(loops)
-        while pending:
-            loop = pending.pop()
-            if not isinstance(loop, Loop):
-                continue
-            new: list[Statement] = []
-            for statement in loop.body:
-                if isinstance(statement, Store) and statement.buffer in bases:
-                    statement.buffer, base = bases[statement.buffer]
-                    statement.position = self._raw(new, loop, "add", statement.position, base)
-                elif isinstance(statement, Node) and statement.kind == "load" and statement.data in bases:
-                    statement.data, base = bases[statement.data]
-                    statement.args = (self._raw(new, loop, "add", statement.args[0], base),)
-                new.append(statement)
-            loop.body[:] = new
-            pending.extend(s for body in bodies(loop) for s in body)
-
-    @staticmethod
-    def _raw(body: list[Statement], scope: Loop | None, code: str, *args: Node) -> Node:
-        node = Node("raw", bool_ if code.startswith("icmp") else i64, args, code, scope)
-        body.append(node)
-        return node
 
 
 def _open(extent: Size | Node, parent: Loop | None, note: str) -> tuple[Loop, Node]:
     loop = Loop(extent, parent, note=note)
     loop.index = Node("index", i64, (), loop, loop)
     return loop, loop.index
-
-
-def _const(value: int) -> Node:
-    return Node("const", i64, (), value)
-
-
-def _size(size: Size) -> Node:
-    return _const(size) if isinstance(size, int) else Node("size", i64, (), size)
 
 
 __all__ = ["share"]

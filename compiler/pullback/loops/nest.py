@@ -21,7 +21,7 @@ import numpy as np
 from pullback.ir.core import NO_ATTRS, Loc, Value
 from pullback.ir.dims import Size
 from pullback.ir.ops.base import Op
-from pullback.ir.types import AnyType, DType, Type
+from pullback.ir.types import AnyType, DType, Type, bool_, i64
 
 NEUTRAL: Mapping[str, Mapping[str, Any]] = {  # by op and kind of element: what changes nothing
     "add": {"f": -0.0, "i": 0},
@@ -85,7 +85,7 @@ class Band:
     element; ``scratch``: buffers that hold one trip's block; ``work``: about how many operations it does."""
 
     apart: frozenset[Buffer]
-    scratch: frozenset[Buffer]
+    scratch: tuple[Buffer, ...]
     work: Size
 
 
@@ -273,6 +273,34 @@ class Program:
     where: dict[Buffer, int] = field(default_factory=dict)  # the region of each work buffer
     local: dict[str, Size] = field(default_factory=dict)  # like ``defined``, but known in one block only
     tapes: list[Tape] = field(default_factory=list)
+
+
+def number(size: Size) -> Node:
+    """A size as a node."""
+    return Node("const", i64, (), size) if isinstance(size, int) else Node("size", i64, (), size)
+
+
+def raw(body: list[Statement], scope: Scope | None, code: str, *args: Node) -> Node:
+    """An instruction for integers, at the end of ``body``."""
+    node = Node("raw", bool_ if code.startswith("icmp") else i64, args, code, scope)
+    body.append(node)
+    return node
+
+
+def rebase(loop: Loop, code: str, bases: Mapping[Buffer, tuple[Buffer, Node]]) -> None:
+    """What touches some buffers inside a loop touches others: at ``code`` ("add" or "sub") of its position and another one."""
+    new: list[Statement] = []
+    for statement in loop.body:
+        if isinstance(statement, Loop):
+            rebase(statement, code, bases)
+        elif isinstance(statement, Store) and statement.buffer in bases:
+            statement.buffer, base = bases[statement.buffer]
+            statement.position = raw(new, loop, code, statement.position, base)
+        elif isinstance(statement, Node) and statement.kind == "load" and statement.data in bases:
+            statement.data, base = bases[statement.data]
+            statement.args = (raw(new, loop, code, statement.args[0], base),)
+        new.append(statement)
+    loop.body[:] = new
 
 
 def statements(body: list[Statement]) -> Iterator[Statement]:

@@ -20,7 +20,7 @@ from pullback.ir.ops import OPS
 from pullback.ir.types import StackType
 from pullback.passes.cse import cse
 from pullback.passes.dce import dce
-from pullback.passes.rewrite import Definitions, renamed, rewrite
+from pullback.passes.rewrite import Definitions, renamed, rewrite, rewrite_block
 from pullback.passes.simplify import simplify
 
 _ADDING = frozenset({"add", "sub", "scatter_add", "slice_add"})  # to their first operand; add to either
@@ -68,13 +68,7 @@ def _without_constants(b: Builder, instr: Instr) -> tuple[Value, ...] | None:
 
 def _copied(block: Block, new: dict[Value, Value]) -> Block:
     """A block with other values in the place of some."""
-    body = []
-    for instr in block.body:
-        args = tuple(new.get(a, a) for a in instr.args)
-        blocks = tuple(_copied(inner, new) for inner in instr.blocks)
-        same = args == instr.args and all(x is y for x, y in zip(blocks, instr.blocks, strict=True))
-        body.append(instr if same else Instr(instr.op, instr.outs, args, instr.attrs, blocks, instr.loc))
-    return Block(block.params, tuple(body))
+    return rewrite_block(block, lambda b, instr: None, new, None)
 
 
 class _Merge:

@@ -34,7 +34,7 @@ def product_of(trace: Trace, x: Value, lx: Labels, y: Value, ly: Labels, out: La
     b = trace.builder
     both = [label for label in lx if label in ly]
     for label in both:
-        y = _agree(trace, x, lx.index(label), y, ly.index(label))
+        y = agree(trace, x, lx.index(label), y, ly.index(label))
     batch, summed = [label for label in both if label in out], [label for label in both if label not in out]
     if not summed:
         return _elementwise(trace, x, lx, y, ly, out)
@@ -68,7 +68,7 @@ def _sum_alone(trace: Trace, x: Value, lx: Labels, wanted: set[Hashable]) -> tup
     return (trace.builder.sum(x, axes=axes), tuple(label for label in lx if label in wanted)) if axes else (x, lx)
 
 
-def _agree(trace: Trace, x: Value, i: int, y: Value, j: int) -> Value:
+def agree(trace: Trace, x: Value, i: int, y: Value, j: int) -> Value:
     """Two axes that are paired must have one length."""
     a, c = x.type.shape[i], y.type.shape[j]
     if a == c:
@@ -137,7 +137,7 @@ def matmul(x1: Any, x2: Any) -> Array:
             f"{'second to last ' if y.type.rank > 1 else ''}axis of {trace.shape_text(y.type.shape)} differ: {k_x} and {k_y}",
             "transpose one factor, or check the order",
         )
-    y = _agree(trace, x, x.type.rank - 1, y, max(y.type.rank - 2, 0))
+    y = agree(trace, x, x.type.rank - 1, y, max(y.type.rank - 2, 0))
     out = (*batch, *(("i",) if x.type.rank > 1 else ()), *(("j",) if y.type.rank > 1 else ()))
     return _finished(trace, product_of(trace, x, lx, y, ly, out), (x1, x2))
 
@@ -161,7 +161,7 @@ def _paired(trace: Trace, x: Value, y: Value, pairs: Sequence[tuple[int, int]], 
     lx: list[Hashable] = [("x", k) for k in range(x.type.rank)]
     ly: list[Hashable] = [("y", k) for k in range(y.type.rank)]
     for i, j in pairs:
-        y = _agree(trace, x, i, y, j)
+        y = agree(trace, x, i, y, j)
         ly[j] = lx[i]
     out = tuple(label for label in lx if label not in ly) + tuple(label for label in ly if label not in lx)
     return _finished(trace, product_of(trace, x, tuple(lx), y, tuple(ly), out), operands)

@@ -14,7 +14,7 @@ import numpy as np
 
 from pullback.errors import UnsupportedError
 from pullback.frontends.array import Array
-from pullback.frontends.library.contract import _agree
+from pullback.frontends.library.contract import agree
 from pullback.frontends.promote import broadcast_shape, cast, float_dtype, spread, wrap
 from pullback.frontends.trace import Trace, located
 from pullback.ir.core import Value
@@ -96,7 +96,7 @@ def factors(trace: Trace, x: Value, message: str = "") -> Value:
 
 def _sides(trace: Trace, a: Value, y: Value) -> tuple[Value, Value]:
     """Matrices and right sides with one batch, and as many rows."""
-    y = _agree(trace, a, a.type.rank - 1, y, y.type.rank - 2)
+    y = agree(trace, a, a.type.rank - 1, y, y.type.rank - 2)
     batch = broadcast_shape(trace, [a.type.shape[:-2], y.type.shape[:-2]])
     return _spread(trace, a, batch), _spread(trace, y, batch)
 
